@@ -1,0 +1,434 @@
+package seglog
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/obs"
+	"github.com/leveemq/levee/internal/segfmt"
+	"github.com/leveemq/levee/internal/task"
+	"github.com/leveemq/levee/internal/vfs"
+)
+
+const (
+	defaultSegmentBytes  = 256 << 20
+	defaultIndexInterval = 4 << 10
+	defaultFsyncInterval = 250 * time.Millisecond
+	defaultMaxBatch      = 16 << 20
+	defaultQueueBytes    = 32 << 20
+	defaultExpiry        = 7 * 24 * time.Hour
+	markInterval         = time.Second
+	maxGroupBytes        = 4 << 20 // one write call; more is the next group's
+)
+
+func (c Config) withDefaults() Config {
+	set := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&c.SegmentBytes, defaultSegmentBytes)
+	set(&c.IndexInterval, defaultIndexInterval)
+	set(&c.QueueBytes, defaultQueueBytes)
+	if c.FsyncInterval <= 0 {
+		c.FsyncInterval = defaultFsyncInterval
+	}
+	if c.MaxBatchBytes <= 0 || c.MaxBatchBytes > segfmt.MaxFrame-segfmt.FrameHeaderSize {
+		c.MaxBatchBytes = defaultMaxBatch
+	}
+	if c.ProducerExpiry <= 0 {
+		c.ProducerExpiry = defaultExpiry
+	}
+	if c.Generation == 0 {
+		c.Generation = 1
+	}
+	if c.Files == nil {
+		c.Files = NewFiles(16)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Logger = obs.Logger(c.Logger).With("topic", c.Topic, "partition", c.Partition)
+	return c
+}
+
+// Log is one partition's log. It is safe for concurrent use.
+//
+// size: its methods are the steps of one queue, in files by step; splitting the type would only hide who owns the tail
+type Log struct {
+	cfg   Config
+	tasks *task.Group
+
+	view    atomic.Pointer[view]
+	wake    atomic.Pointer[chan struct{}] // closed, and forgotten, when the view or the state changes
+	failure atomic.Pointer[error]         // why the log takes nothing any more; nil while it works
+	waiting atomic.Int64                  // requests in the queue
+
+	durable atomic.Pointer[position] // everything below it is on the device
+	syncing chan struct{}            // one slot: whoever holds it flushes (an error is reported to one flush only)
+	marking chan struct{}            // one slot: whoever holds it writes the durable mark; guards mark
+	mark    segfmt.Mark
+	share   share // of the gauges of all logs
+
+	live struct { // settings that change while the log is open
+		sync.Mutex
+		mode      Mode
+		interval  time.Duration
+		retention Retention
+		segment   int64
+	}
+
+	mu struct {
+		sync.Mutex
+		queue  []*request
+		bytes  int64         // of queued batches
+		busy   bool          // somebody is the committer
+		closed bool          // nothing may be queued
+		room   chan struct{} // closed when the queue shrank; nil when nobody waits
+		timers map[string]*time.Timer
+	}
+
+	tail     tail      // owned by the committer
+	requests sync.Pool // of *request, for Append
+}
+
+// position is a point in the log.
+type position struct {
+	seq    uint64 // newest frame before it
+	offset int64  // of the next record
+	file   int64  // base offset of the segment it is in
+	pos    int64  // byte position in that file
+	// records were written before it since the log was opened.
+	records int64
+}
+
+// tail is what the committer owns.
+type tail struct {
+	chain     chain  // what the next frame must be; chain.generation is what it will carry
+	lastGen   uint32 // of the newest frame
+	active    *segment
+	end       int64 // where the next frame goes in the active file
+	index     indexBuilder
+	reserved  int64   // disk space is reserved up to here in the active file
+	dirty     *handle // the active file, held open, while it has writes that are not flushed; see Log.holdDirty
+	buf       []byte
+	records   int64 // written since the log was opened
+	producers *producers
+	idleSince int64 // end at the last retention check, to notice idleness
+	rolledMs  int64
+}
+
+// Report says what opening a log found and did.
+type Report struct {
+	Truncated    int64 // bytes cut off the tail
+	Salvaged     []string
+	Repairs      []Repair
+	RebuiltIndex int
+	Duration     time.Duration
+	// Lossy says that the log may have delivered records that are gone: it acknowledged before the device had them, and
+	// its machine crashed. Its owner must start a new generation above every offset that may have been given out.
+	Lossy bool
+	// ClaimedEnd is above the log's end when an operator had durable records cut off: offsets below it were given out.
+	ClaimedEnd int64
+}
+
+// Open opens the log in cfg.Dir, making whatever repairs its plan calls for. A directory that does not exist is an
+// empty log; it is made with the first append. The error is a *CorruptionError when the bytes are not what was written,
+// and then nothing was changed.
+func Open(cfg Config) (*Log, Report, error) {
+	cfg = cfg.withDefaults()
+	start := time.Now()
+	var report Report
+	if err := settle(&cfg); err != nil {
+		return nil, report, err
+	}
+	p := MakePlan(cfg.FS, cfg.Dir, PlanOptions{
+		Topic: cfg.Topic, TopicID: cfg.TopicID, Partition: cfg.Partition, Crash: cfg.Crash, VerifyAll: cfg.VerifyAllOnOpen,
+		RepairChecksumTail: cfg.RepairChecksumTail, IndexInterval: cfg.IndexInterval, NowMs: cfg.Now().UnixMilli(),
+	})
+	if p.Err != nil {
+		return nil, report, p.Err
+	}
+	salvaged, err := p.apply(cfg.SalvageDir, cfg.Logger, cfg.Metrics)
+	if err != nil {
+		return nil, report, err
+	}
+	l := &Log{cfg: cfg, tasks: task.NewGroup(context.Background()), syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
+		share: share{metrics: cfg.Metrics}}
+	l.live.mode, l.live.interval, l.live.retention, l.live.segment = cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes
+	l.mu.timers = map[string]*time.Timer{}
+	l.adopt(p)
+	l.mark = p.mark
+	v := l.view.Load()
+	l.share.set(int64(len(v.segs)), v.bytes(), 0)
+	report = Report{Truncated: p.Truncated, Salvaged: salvaged, Repairs: p.Repairs, Duration: time.Since(start), ClaimedEnd: p.ClaimedEnd,
+		Lossy: p.ClaimedEnd > 0 || cfg.Crash == MachineCrash && cfg.Mode != OnCommit}
+	for _, r := range p.Repairs {
+		if r.Op == "write" {
+			report.RebuiltIndex++
+		}
+	}
+	l.observeOpen(p, &report)
+	return l, report, nil
+}
+
+// settle makes sure that what the log is about to read is what the device holds: it flushes the newest file, then drops
+// what the page cache has of it, since after a failed flush the cache shows bytes that the device never got. All of the
+// file: the kernel ignores a range that does not cover its large pages. A clean stop saw every flush succeed.
+func settle(cfg *Config) error {
+	infos, err := cfg.FS.List(cfg.Dir)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return ioError(cfg.Topic, cfg.Partition, "list", cfg.Dir, err)
+	}
+	newest := int64(-1)
+	for _, info := range infos {
+		if n, kind, ok := segfmt.ParseName(info.Name); ok && kind == segfmt.LogSuffix {
+			newest = max(newest, n)
+		}
+	}
+	if newest < 0 {
+		return nil
+	}
+	name := path.Join(cfg.Dir, segfmt.FileName(newest, segfmt.LogSuffix))
+	f, err := cfg.FS.Open(name, false)
+	if err != nil {
+		return ioError(cfg.Topic, cfg.Partition, "open", name, err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return ioError(cfg.Topic, cfg.Partition, "flush", name, err)
+	}
+	if a, ok := f.(vfs.Advisor); ok && cfg.Crash != CleanStop {
+		if err := a.DropCache(0, 0); err != nil {
+			return ioError(cfg.Topic, cfg.Partition, "re-read", name, err)
+		}
+	}
+	return nil
+}
+
+// adopt makes the plan's state the log's. Only Open, and the committer after a truncation, call it.
+func (l *Log) adopt(p *Plan) {
+	l.tail.chain = chain{p.NextSeq, p.Next, max(p.Generation, l.cfg.Generation)}
+	l.tail.lastGen = p.Generation
+	l.tail.index, l.tail.end, l.tail.producers = p.active, p.activeEnd, p.producers
+	l.tail.active, l.tail.reserved = nil, 0
+	file := int64(0)
+	if n := len(p.segs); n > 0 {
+		l.tail.active = p.segs[n-1]
+		file = l.tail.active.BaseOffset
+	}
+	l.durable.Store(&position{p.NextSeq - 1, p.Next, file, p.activeEnd, l.tail.records})
+	epoch := uint64(0)
+	if old := l.view.Load(); old != nil {
+		epoch = old.epoch + 1
+	}
+	l.view.Store(&view{segs: p.segs, first: p.First, epoch: epoch})
+	l.publish()
+}
+
+func (l *Log) observeOpen(p *Plan, r *Report) {
+	m := l.cfg.Metrics
+	if m == nil {
+		return
+	}
+	m.recoverySeconds.Observe(r.Duration.Seconds())
+	if p.ProducersRebuilt {
+		m.rebuilt.Inc()
+	}
+}
+
+// publish makes a view of the tail as it stands and wakes whoever waits for one.
+func (l *Log) publish() {
+	old := l.view.Load()
+	if selfCheck && (l.tail.chain.offset < old.end || l.tail.chain.seq < old.nextSeq || l.mode() == OnCommit && l.durable.Load().seq+1 < l.tail.chain.seq) {
+		panic("seglog: BUG: a bound went back, or readers would see what the device does not have")
+	}
+	l.view.Store(&view{
+		segs: old.segs, first: old.first, epoch: old.epoch,
+		end: l.tail.chain.offset, nextSeq: l.tail.chain.seq, gen: l.tail.lastGen, records: l.tail.records,
+		endPos: l.tail.end, index: l.tail.index.entries, times: l.tail.index.times, maxTim: l.tail.index.maxTime,
+	})
+	l.notify()
+}
+
+func (l *Log) notify() {
+	if ch := l.wake.Swap(nil); ch != nil {
+		close(*ch)
+	}
+}
+
+// changed returns a channel that closes at the next change. Look at the state after the call, then wait.
+func (l *Log) changed() <-chan struct{} {
+	for {
+		if ch := l.wake.Load(); ch != nil {
+			return *ch
+		}
+		ch := make(chan struct{})
+		if l.wake.CompareAndSwap(nil, &ch) {
+			return ch
+		}
+	}
+}
+
+// stop makes the log refuse everything from now on. Readers may go on below the durable bound.
+func (l *Log) stop(err error) {
+	if l.failure.CompareAndSwap(nil, &err) {
+		l.cfg.Logger.Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
+		if l.cfg.OnStop != nil {
+			l.cfg.OnStop(err)
+		}
+	}
+	l.notify()
+}
+
+// Err returns why the log is stopped; nil while it works.
+func (l *Log) Err() error {
+	if p := l.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+var errClosed = fault.New(fault.Unavailable, "the partition is closed here: reconnect")
+
+// Bounds returns a consistent view of where the log stands.
+func (l *Log) Bounds() Bounds {
+	d, v := l.durable.Load(), l.view.Load() // in this order: Durable never exceeds End
+	b := Bounds{First: v.first, End: v.end, Written: v.end, Durable: min(d.offset, v.end), FirstSeq: v.firstSeq(), NextSeq: v.nextSeq,
+		DurableSeq: min(d.seq, v.nextSeq-1), Generation: v.gen, Segments: len(v.segs), Bytes: v.bytes()}
+	if l.Err() != nil {
+		b.End = b.Durable
+	}
+	return b
+}
+
+// Wait returns once End is above offset. It returns the context's error, why the log is stopped, or that it is closed.
+func (l *Log) Wait(ctx context.Context, offset int64) error {
+	for {
+		ch := l.changed()
+		if err := l.Err(); err != nil {
+			return err
+		}
+		if l.view.Load().end > offset {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// SetRetention changes the retention; the next Retain applies it.
+func (l *Log) SetRetention(r Retention) {
+	l.live.Lock()
+	l.live.retention = r
+	l.live.Unlock()
+}
+
+// SetSegmentBytes changes the size at which segments are sealed.
+func (l *Log) SetSegmentBytes(n int64) {
+	l.live.Lock()
+	l.live.segment = n
+	l.live.Unlock()
+}
+
+// SetMode changes the fsync mode. Everything acknowledged so far is flushed before it returns.
+func (l *Log) SetMode(ctx context.Context, m Mode, interval time.Duration) error {
+	return l.exclusive(ctx, func() error {
+		l.live.Lock()
+		l.live.mode = m
+		if interval > 0 {
+			l.live.interval = interval
+		}
+		l.live.Unlock()
+		return l.flush()
+	})
+}
+
+func (l *Log) mode() Mode {
+	l.live.Lock()
+	defer l.live.Unlock()
+	return l.live.mode
+}
+
+// Close refuses new work, finishes what is queued, flushes, writes the durable mark and closes the files. The error is
+// why the log had stopped, or why the flush failed.
+func (l *Log) Close() error {
+	r := &request{done: make(chan struct{}, 1), op: l.lastStep}
+	l.mu.Lock()
+	if l.mu.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.closed = true
+	for _, t := range l.mu.timers {
+		t.Stop()
+	}
+	l.mu.queue = append(l.mu.queue, r)
+	l.waiting.Add(1)
+	lead := !l.mu.busy
+	l.mu.busy = true
+	l.mu.Unlock()
+	if lead {
+		l.commitOnce()
+	}
+	<-r.done
+	waited := l.tasks.Wait()
+	v := l.view.Load()
+	for _, s := range v.segs {
+		l.cfg.Files.forget(s)
+	}
+	if l.tail.dirty != nil { // stopped with unflushed writes: they are not ours to vouch for
+		l.cfg.Files.release(l.tail.dirty)
+	}
+	l.share.set(0, 0, 0)
+	return errors.Join(r.err, waited)
+}
+
+// lastStep leaves everything on the device, and says so in the mark.
+func (l *Log) lastStep() error {
+	if err := l.flush(); err != nil {
+		return err
+	}
+	err := l.writeMark()
+	closed := error(errClosed)
+	l.failure.CompareAndSwap(nil, &closed)
+	l.notify()
+	return err
+}
+
+// later runs fn once, after d, unless it is due already or the log closes.
+func (l *Log) later(name string, d time.Duration, fn func() error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.closed || l.mu.timers[name] != nil {
+		return
+	}
+	l.mu.timers[name] = time.AfterFunc(d, func() {
+		l.mu.Lock()
+		delete(l.mu.timers, name)
+		closed := l.mu.closed
+		l.mu.Unlock()
+		if !closed {
+			l.tasks.Go(name, func(context.Context) error {
+				if err := fn(); err != nil && l.Err() == nil {
+					l.cfg.Logger.Warn("background step failed", "step", name, "error", err)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// noTime is the newest timestamp of a segment without records.
+const noTime = math.MinInt64

@@ -1,0 +1,492 @@
+package seglog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+
+	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/segfmt"
+	"github.com/leveemq/levee/internal/vfs"
+)
+
+// PlanOptions is what a plan needs to know beside the directory.
+type PlanOptions struct {
+	Topic              string // for errors
+	TopicID            [16]byte
+	AnyTopic           bool // do not compare TopicID and Partition with the files
+	Partition          int32
+	Crash              Crash
+	VerifyAll          bool
+	RepairChecksumTail bool
+	IndexInterval      int64 // default 4 KiB
+	NowMs              int64 // broker's clock
+}
+
+// Plan is what opening a directory would do. Making it changes nothing.
+//
+// size: half of it is the report, half is what Open goes on with
+type Plan struct {
+	Dir      string
+	Err      error // why opening is refused; then there are no repairs
+	Repairs  []Repair
+	Segments []SegmentInfo
+
+	First, Next       int64 // offsets: oldest, and the one to be assigned next
+	FirstSeq, NextSeq uint64
+	Generation        uint32
+	Truncated         int64    // bytes that would be cut off the tail
+	ProducersRebuilt  bool     // the producers' state had to be made from the records
+	ClaimedEnd        int64    // offsets below it may have been given out, but RepairChecksumTail cuts their records; else 0
+	Unknown           []string // names in the directory that are not a log's; left alone
+
+	fs        vfs.FS
+	o         PlanOptions
+	segs      []*segment
+	active    indexBuilder // of the last segment
+	activeEnd int64
+	producers *producers
+	mark      segfmt.Mark // as it is once the repairs are made
+	hasMark   bool
+}
+
+// Repair is one step that opening would take, in order.
+type Repair struct {
+	Op       string // salvage, lower-mark, truncate, remove, write
+	Path     string
+	Position int64
+	Bytes    int64
+	Reason   string
+
+	data []byte // what write writes
+}
+
+// SegmentInfo describes one segment file.
+type SegmentInfo struct {
+	Path             string
+	Base, Next       int64 // offsets: its first, and the one after its last
+	BaseSeq, NextSeq uint64
+	Bytes            int64
+	Sealed           bool
+}
+
+// MakePlan reads a partition's directory and says what opening it would do. A directory that does not exist is an
+// empty log.
+func MakePlan(fs vfs.FS, dir string, o PlanOptions) *Plan {
+	if o.IndexInterval <= 0 {
+		o.IndexInterval = defaultIndexInterval
+	}
+	p := &Plan{Dir: dir, fs: fs, o: o, NextSeq: 1, FirstSeq: 1, active: newIndexBuilder(o.IndexInterval)}
+	if err := p.make(); err != nil {
+		p.Err, p.Repairs = err, nil
+	}
+	return p
+}
+
+type dirListing struct {
+	logs      []vfs.Info
+	sizes     map[string]int64
+	snapshots []int64
+	orphans   []string
+	temps     []string
+}
+
+func (p *Plan) make() error {
+	d, err := p.list()
+	if err != nil {
+		return err
+	}
+	if err := p.readMark(d); err != nil {
+		return err
+	}
+	if err := p.readHeaders(d); err != nil {
+		return err
+	}
+	if len(p.segs) == 0 {
+		p.producers = newProducers(nil)
+		if p.hasMark && p.mark.Seq > 0 {
+			return p.corrupt(p.Dir, 0, p.mark.Offset, fmt.Sprintf("the durable mark says that frame %d was on the device, but there is no segment file", p.mark.Seq))
+		}
+	} else if err := p.checkSegments(d); err != nil {
+		return err
+	}
+	for _, name := range append(d.orphans, d.temps...) {
+		p.repair(Repair{Op: "remove", Path: path.Join(p.Dir, name), Bytes: d.sizes[name], Reason: "left over from a step that was cut short"})
+	}
+	return nil
+}
+
+func (p *Plan) repair(r Repair) { p.Repairs = append(p.Repairs, r) }
+
+func (p *Plan) corrupt(file string, position, offset int64, cause string) error {
+	return &CorruptionError{Topic: p.o.Topic, Partition: p.o.Partition, Path: file, Position: position, Offset: offset, Cause: cause}
+}
+
+// unsupported is the refusal of a file that is as it was written, by a program that knows more than this one.
+func (p *Plan) unsupported(file string, cause error) error {
+	return fault.New(fault.Unsupported, "%s/%d: %s: %w: open it with the version of Levee that wrote it", p.o.Topic, p.o.Partition, file, cause).With("file", file)
+}
+
+func (p *Plan) ioError(op, name string, err error) error {
+	return ioError(p.o.Topic, p.o.Partition, op, name, err)
+}
+
+func (p *Plan) list() (*dirListing, error) {
+	d := &dirListing{sizes: map[string]int64{}}
+	infos, err := p.fs.List(p.Dir)
+	if errors.Is(err, vfs.ErrNotExist) {
+		return d, nil
+	} else if err != nil {
+		return nil, p.ioError("list", p.Dir, err)
+	}
+	indexes := map[string]int64{}
+	bases := map[int64]bool{}
+	for _, info := range infos {
+		d.sizes[info.Name] = info.Size
+		n, kind, ok := segfmt.ParseName(info.Name)
+		switch {
+		case info.Dir:
+			p.Unknown = append(p.Unknown, info.Name)
+		case ok && kind == segfmt.LogSuffix:
+			d.logs = append(d.logs, info)
+			bases[n] = true
+		case ok && kind == segfmt.ProducersPrefix:
+			d.snapshots = append(d.snapshots, n)
+		case ok:
+			indexes[info.Name] = n
+		case strings.HasSuffix(info.Name, segfmt.TempSuffix):
+			d.temps = append(d.temps, info.Name)
+		case info.Name != segfmt.MarkName:
+			p.Unknown = append(p.Unknown, info.Name)
+		}
+	}
+	for _, info := range infos { // in the directory's order, so that two plans of one state are equal
+		if n, is := indexes[info.Name]; is && !bases[n] {
+			d.orphans = append(d.orphans, info.Name)
+		}
+	}
+	return d, nil
+}
+
+func (p *Plan) readMark(d *dirListing) error {
+	if _, there := d.sizes[segfmt.MarkName]; !there {
+		return nil
+	}
+	name := path.Join(p.Dir, segfmt.MarkName)
+	b, err := readPart(p.fs, name, 0, segfmt.MarkFileSize)
+	if err != nil {
+		return p.ioError("read", name, err)
+	}
+	if p.mark, p.hasMark, err = segfmt.ParseMark(b); err != nil {
+		return p.unsupported(name, err)
+	}
+	return nil
+}
+
+// readHeaders reads every segment's header. The last file may have been cut short while it was created: then it never
+// held a frame, and goes.
+func (p *Plan) readHeaders(d *dirListing) error {
+	for i, info := range d.logs {
+		name := path.Join(p.Dir, info.Name)
+		b, err := readPart(p.fs, name, 0, segfmt.SegmentHeaderSize)
+		if err != nil {
+			return p.ioError("read", name, err)
+		}
+		h, err := segfmt.ParseSegmentHeader(b)
+		base, _, _ := segfmt.ParseName(info.Name)
+		claimed := p.hasMark && p.mark.Seq > 0 && p.mark.File == base
+		cutShort := info.Size < segfmt.SegmentHeaderSize || info.Size == segfmt.SegmentHeaderSize && p.o.Crash == MachineCrash
+		intact := segfmt.HeaderIntact(b)
+		if err != nil && i == len(d.logs)-1 && cutShort && !claimed && !intact {
+			p.repair(Repair{Op: "remove", Path: name, Bytes: info.Size, Reason: "its creation was cut short before it held anything"})
+			continue
+		}
+		switch {
+		case err != nil && intact && (errors.Is(err, segfmt.ErrVersion) || errors.Is(err, segfmt.ErrFlags)):
+			return p.unsupported(name, fmt.Errorf("segment header: %w", err))
+		case err != nil:
+			return p.corrupt(name, 0, base, "segment header: "+err.Error())
+		case h.BaseOffset != base:
+			return p.corrupt(name, 8, base, fmt.Sprintf("its header says that it starts at offset %d", h.BaseOffset))
+		case h.Flags != 0:
+			return p.unsupported(name, fmt.Errorf("segment header: %w (compacted)", segfmt.ErrFlags))
+		case !p.o.AnyTopic && (h.TopicID != p.o.TopicID || h.Partition != uint32(p.o.Partition)):
+			return p.corrupt(name, 36, base, fmt.Sprintf("it belongs to partition %d of topic id %x", h.Partition, h.TopicID))
+		}
+		p.segs = append(p.segs, newSegment(h, name))
+	}
+	return nil
+}
+
+// checkSegments checks every segment and what joins it to the next, and takes in the producers on the way.
+func (p *Plan) checkSegments(d *dirListing) error {
+	last := len(p.segs) - 1
+	from, err := p.readProducers(d, p.segs[last].BaseOffset)
+	if err != nil {
+		return err
+	}
+	first := p.segs[0]
+	p.First, p.FirstSeq = first.BaseOffset, first.BaseSeq
+	c := chain{first.BaseSeq, first.BaseOffset, first.PrevGeneration}
+	for i, s := range p.segs {
+		if s.BaseSeq != c.seq || s.BaseOffset != c.offset || s.PrevGeneration != c.generation {
+			return p.corrupt(s.path, 0, c.offset, fmt.Sprintf("it starts at offset %d, frame %d, generation %d, but the segment before it ends before offset %d, frame %d, in generation %d: a file is missing or from another time",
+				s.BaseOffset, s.BaseSeq, s.PrevGeneration, c.offset, c.seq, c.generation))
+		}
+		if i < last {
+			err = p.checkSealed(s, &c, s.BaseOffset >= from)
+		} else {
+			err = p.checkActive(s, &c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	p.Next, p.NextSeq, p.Generation = c.offset, c.seq, c.generation
+	return nil
+}
+
+// readProducers loads the newest snapshot that checks and returns the offset from which the records must be read.
+func (p *Plan) readProducers(d *dirListing, activeBase int64) (int64, error) {
+	for i := len(d.snapshots) - 1; i >= 0; i-- {
+		if d.snapshots[i] > activeBase {
+			continue
+		}
+		name := path.Join(p.Dir, segfmt.ProducersName(d.snapshots[i]))
+		b, err := vfs.ReadFile(p.fs, name, math.MaxInt32)
+		if err != nil && !errors.Is(err, vfs.ErrTooLarge) {
+			return 0, p.ioError("read", name, err)
+		}
+		s, err := segfmt.ParseProducers(b)
+		if err == nil && s.Offset == d.snapshots[i] && s.Offset >= p.segs[0].BaseOffset {
+			p.producers = newProducers(s)
+			return s.Offset, nil
+		}
+		p.ProducersRebuilt = true
+	}
+	p.ProducersRebuilt = p.ProducersRebuilt || len(p.segs) > 1
+	p.producers = newProducers(nil)
+	return p.segs[0].BaseOffset, nil
+}
+
+func (p *Plan) noteProducer(f *segfmt.Frame) {
+	if f.Kind == segfmt.KindData && f.Batch.ProducerID >= 0 && f.Batch.BaseSequence >= 0 {
+		p.producers.add(&f.Batch, f.Batch.BaseOffset, p.o.NowMs)
+	}
+}
+
+// checkSealed checks a segment that has a successor: from its last index entry on, or all of it.
+func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
+	f, err := p.fs.Open(s.path, false)
+	if err != nil {
+		return p.ioError("open", s.path, err)
+	}
+	defer f.Close()
+	if s.end, err = f.Size(); err != nil {
+		return p.ioError("stat", s.path, err)
+	}
+	s.sealed = true
+	done := false
+	if !all && !p.o.VerifyAll {
+		if done, err = p.checkSealedTail(s, f, c); err != nil {
+			return err
+		}
+	}
+	if !done {
+		x := newIndexBuilder(p.o.IndexInterval)
+		end, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, s.end, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
+			x.note(pos, fr)
+			if all {
+				p.noteProducer(fr)
+			}
+		})
+		if err != nil {
+			return p.ioError("read", s.path, err)
+		}
+		if bad != nil {
+			return p.corrupt(s.path, end, c.offset, bad.cause.Error())
+		}
+		s.maxTime, s.headCRC = x.maxTime, x.headCRC
+		index, times := x.files(s.SegmentHeader, c.offset)
+		p.planIndex(s.sibling(segfmt.IndexSuffix), index)
+		p.planIndex(s.sibling(segfmt.TimeIndexSuffix), times)
+	}
+	s.next, s.nextSeq, s.lastGen = c.offset, c.seq, c.generation
+	p.Segments = append(p.Segments, SegmentInfo{s.path, s.BaseOffset, s.next, s.BaseSeq, s.nextSeq, s.end, true})
+	return nil
+}
+
+// planIndex plans to write an index file unless it is there as it must be.
+func (p *Plan) planIndex(name string, want []byte) {
+	got, err := vfs.ReadFile(p.fs, name, int64(len(want)))
+	if err == nil && bytes.Equal(got, want) {
+		return
+	}
+	p.repair(Repair{Op: "write", Path: name, Bytes: int64(len(want)), Reason: "the index is missing or not what the records say", data: want})
+}
+
+// checkSealedTail trusts the index for where its last entry stands and checks the segment from there. It reports false
+// when the index does not hold up: then it must be made again.
+func (p *Plan) checkSealedTail(s *segment, f vfs.File, c *chain) (bool, error) {
+	entry, ok, err := readLastIndexEntry(p.fs, s)
+	if err != nil || !ok {
+		return false, err
+	}
+	t := chain{entry.Seq, entry.Offset, 0}
+	if first, err := readFrameHead(f, entry.Position, s.end); err == nil && first.Kind == segfmt.KindLost {
+		return false, nil // its offset says where it ends, not where it starts: read the segment from its start
+	}
+	x := newIndexBuilder(p.o.IndexInterval)
+	_, bad, err := scanFrames(f, entry.Position, s.end, &t, func(pos int64, fr *segfmt.Frame, _ []byte) { x.note(pos, fr) })
+	if err != nil {
+		return false, p.ioError("read", s.path, err)
+	}
+	if bad != nil || len(x.entries) != 1 || t.generation < s.PrevGeneration {
+		return false, nil
+	}
+	last, ok, err := readTimeEnd(p.fs, s, segfmt.TimeIndexOf(s.SegmentHeader, x.headCRC))
+	if err != nil || !ok || last.Offset != t.offset {
+		return false, err
+	}
+	s.maxTime, s.headCRC = last.MaxTimestamp, x.headCRC
+	*c = t
+	return true, nil
+}
+
+// checkActive checks the last segment in full and judges what stands behind its last good frame.
+func (p *Plan) checkActive(s *segment, c *chain) error {
+	f, err := p.fs.Open(s.path, false)
+	if err != nil {
+		return p.ioError("open", s.path, err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return p.ioError("stat", s.path, err)
+	}
+	end, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, size, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
+		p.active.note(pos, fr)
+		p.noteProducer(fr)
+	})
+	if err != nil {
+		return p.ioError("read", s.path, err)
+	}
+	p.activeEnd = end
+	claimed := p.hasMark && p.mark.Seq >= c.seq
+	switch {
+	case bad != nil:
+		if err := p.judgeTail(s, f, size, bad, c, claimed); err != nil {
+			return err
+		}
+	case claimed:
+		return p.corrupt(s.path, end, c.offset, fmt.Sprintf("the durable mark says that frame %d was on the device, but the log ends before frame %d", p.mark.Seq, c.seq))
+	}
+	p.Segments = append(p.Segments, SegmentInfo{s.path, s.BaseOffset, c.offset, s.BaseSeq, c.seq, end, false})
+	return nil
+}
+
+// maxTail bounds what judgeTail reads into memory: a segment of 2 GiB, the largest there is, and one frame. A size that
+// rotted in the file system must not cost more than its own log.
+const maxTail = 2<<30 + segfmt.MaxFrame
+
+// judgeTail decides about bytes that are no frame at the end of the log: an append that never finished is cut, and kept
+// aside unless it is zeros; anything that was on the device, or may have been, is refused.
+func (p *Plan) judgeTail(s *segment, f vfs.File, size int64, bad *badFrame, c *chain, claimed bool) error {
+	if size-bad.position > maxTail {
+		return p.corrupt(s.path, bad.position, c.offset, fmt.Sprintf("%v; and %d bytes follow, more than a segment can hold", bad.cause, size-bad.position))
+	}
+	tail, err := readPartOf(f, bad.position, size-bad.position)
+	if err != nil {
+		return p.ioError("read", s.path, err)
+	}
+	refuse := ""
+	switch {
+	case claimed:
+		refuse = fmt.Sprintf("the durable mark says that frame %d was on the device", p.mark.Seq)
+	case p.o.Crash != MachineCrash && !bad.short:
+		refuse = "only the process died, or it stopped cleanly, so this cannot be a write that was cut off"
+	default:
+		if at := provedDurable(tail, bodyEnd(tail, c.seq), c.seq); at >= 0 {
+			refuse = fmt.Sprintf("a later frame, at byte %d, proves that it was on the device", bad.position+int64(at))
+		}
+	}
+	if refuse != "" && !p.o.RepairChecksumTail {
+		return p.corrupt(s.path, bad.position, c.offset, fmt.Sprintf("%v; %s (storage.repair_checksum_tail cuts it, at the cost of what it held)", bad.cause, refuse))
+	}
+	reason := "an append that was cut off by the crash"
+	if refuse != "" {
+		reason = "repair_checksum_tail: " + refuse
+	}
+	if len(bytes.Trim(tail, "\x00")) > 0 {
+		p.repair(Repair{Op: "salvage", Path: s.path, Position: bad.position, Bytes: int64(len(tail)), Reason: reason})
+	}
+	if refuse != "" {
+		p.ClaimedEnd = givenOut(tail, c)
+	}
+	if claimed {
+		p.ClaimedEnd = max(p.ClaimedEnd, p.mark.Offset)
+		p.mark = segfmt.Mark{Counter: p.mark.Counter + 1, Seq: c.seq - 1, Offset: c.offset, File: s.BaseOffset, Position: bad.position}
+		p.repair(Repair{Op: "lower-mark", Path: path.Join(p.Dir, segfmt.MarkName), Reason: reason, data: p.mark.Append(nil)})
+	}
+	p.repair(Repair{Op: "truncate", Path: s.path, Position: bad.position, Bytes: int64(len(tail)), Reason: reason})
+	p.Truncated = int64(len(tail))
+	return nil
+}
+
+// bodyEnd returns where a frame behind the bad one at the start of tail may begin. Where the bad one's head is good
+// that is behind its body: what looks like a frame in there is what a publisher sent.
+func bodyEnd(tail []byte, seq uint64) int {
+	if f, err := segfmt.ParseFrame(tail); err == nil && f.Seq == seq {
+		return f.Size()
+	}
+	return 1
+}
+
+// provedDurable returns the position in tail, at or after from, of a whole frame that proves frame seq to have been on
+// the device; -1 where there is none.
+func provedDurable(tail []byte, from int, seq uint64) int {
+	for {
+		at, f := segfmt.FindFrame(tail, from, seq)
+		if at < 0 {
+			return -1
+		}
+		// Frames that lie closer together than frames can are left over from another life of these blocks.
+		if plausible := (f.Seq-seq)*segfmt.MinFrame <= uint64(at); plausible && f.DurableThrough() >= seq {
+			return at
+		}
+		from = at + f.Size()
+	}
+}
+
+// givenOut returns an offset that no record in tail was given or came behind, as far as anybody can tell: the frames
+// that are left say where they stood; bytes that say nothing may have been records of a byte each.
+func givenOut(tail []byte, c *chain) int64 {
+	end, behind := c.offset, 0 // the offset after the last frame found, and where it ends in tail
+	note := func(at int, f *segfmt.Frame) {
+		if plausible := f.Seq >= c.seq && (f.Seq-c.seq)*segfmt.MinFrame <= uint64(at); plausible && f.NextOffset() > end {
+			end, behind = f.NextOffset(), at+f.Size()
+		}
+	}
+	if f, err := segfmt.ParseFrame(tail); err == nil {
+		note(0, &f)
+	}
+	for from := bodyEnd(tail, c.seq); ; {
+		at, f := segfmt.FindFrame(tail, from, c.seq)
+		if at < 0 {
+			return end + int64(max(0, len(tail)-behind))
+		}
+		note(at, &f)
+		from = at + f.Size()
+	}
+}
+
+func ioError(topic string, partition int32, op, name string, err error) error {
+	kind := fault.IO
+	if errors.Is(err, vfs.ErrNoSpace) {
+		kind = fault.NoSpace
+	}
+	return fault.New(kind, "%s/%d: %s %s: %w", topic, partition, op, name, err).With("file", name)
+}

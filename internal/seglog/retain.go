@@ -1,0 +1,101 @@
+package seglog
+
+import (
+	"context"
+	"time"
+
+	"github.com/leveemq/levee/internal/segfmt"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Retain removes what the retention no longer keeps, oldest first, in whole sealed segments: the active one always
+// stays. It also takes reserved disk space back from a log that nobody writes to. It returns how many bytes it removed.
+func (l *Log) Retain(ctx context.Context) (int64, error) {
+	var deleted int64
+	err := l.exclusive(ctx, func() error {
+		l.live.Lock()
+		keep := l.live.retention
+		l.live.Unlock()
+		var err error
+		deleted, err = l.trimWhile(func(v *view, total int64) bool {
+			// A segment is as old as its successor's creation: nothing was written to it since.
+			age := l.cfg.Now().Sub(time.UnixMilli(v.segs[1].CreatedMs))
+			return keep.Bytes > 0 && total > keep.Bytes || keep.Age > 0 && age > keep.Age
+		})
+		l.cfg.Metrics.add(func(m *Metrics) prometheus.Counter { return m.deleted }, float64(deleted))
+		l.giveBack()
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return deleted, nil
+}
+
+// TrimBefore removes whole sealed segments whose frames are all below seq.
+func (l *Log) TrimBefore(ctx context.Context, seq uint64) error {
+	return l.exclusive(ctx, func() error {
+		_, err := l.trimWhile(func(v *view, _ int64) bool { return v.segs[0].nextSeq <= seq })
+		return err
+	})
+}
+
+// trimWhile removes the oldest segment while more says so and it is not the last. Each is gone, on the device too,
+// before the next one goes, so a crash leaves a longer log and never a gap.
+func (l *Log) trimWhile(more func(v *view, total int64) bool) (int64, error) {
+	deleted := int64(0)
+	for {
+		v := *l.view.Load()
+		if len(v.segs) < 2 || !more(&v, v.bytes()) {
+			return deleted, nil
+		}
+		oldest := v.segs[0]
+		v.segs = v.segs[1:]
+		v.first = v.segs[0].BaseOffset
+		l.view.Store(&v) // readers are told "trimmed" before the file is gone
+		l.notify()
+		if err := l.unlink(oldest); err != nil {
+			return deleted, err
+		}
+		deleted += oldest.end
+		l.share.add(-1, -oldest.end, 0)
+	}
+}
+
+// unlink removes a segment's files: the log first, so that what a crash leaves are indexes without one.
+func (l *Log) unlink(s *segment) error {
+	l.cfg.Files.forget(s)
+	for i, name := range []string{s.path, s.sibling(segfmt.IndexSuffix), s.sibling(segfmt.TimeIndexSuffix)} {
+		err := l.cfg.FS.Remove(name)
+		if err == nil {
+			err = l.cfg.FS.SyncDir(l.cfg.Dir)
+		}
+		if err != nil && i == 0 {
+			return ioError(l.cfg.Topic, l.cfg.Partition, "remove", name, err)
+		}
+	}
+	return nil
+}
+
+// giveBack lets go of what a log holds for writes if nothing was appended since the last call: disk space reserved
+// beyond 1 MiB, and, under no fsync mode flushing by itself, the file that is held open until it is flushed.
+func (l *Log) giveBack() {
+	idle := l.tail.idleSince == l.tail.end
+	l.tail.idleSince = l.tail.end
+	if idle && l.flush() != nil { // a flush that fails has stopped the log
+		return
+	}
+	if !idle || l.tail.active == nil || l.tail.reserved <= l.tail.end || l.tail.reserved <= 1<<20 {
+		return
+	}
+	h, err := l.cfg.Files.acquire(l.cfg.FS, l.tail.active, false)
+	if err != nil {
+		return
+	}
+	defer l.cfg.Files.release(h)
+	if err := h.Truncate(l.tail.end); err != nil {
+		l.cfg.Logger.Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
+		return
+	}
+	l.tail.reserved = l.tail.end
+}

@@ -1,0 +1,146 @@
+package record
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ProducerInfo marks a batch as an idempotent producer's. Mind that its zero value names producer 0: a batch of nobody's
+// is built with NoProducer.
+type ProducerInfo struct {
+	ID       int64
+	Epoch    int16
+	Sequence int32 // of the first record
+}
+
+// NoProducer marks a batch as not from an idempotent producer.
+var NoProducer = ProducerInfo{ID: -1, Epoch: -1, Sequence: -1}
+
+// Builder makes batches. One Builder makes one batch after another, with Reset in between, reusing its memory. It is not
+// safe for concurrent use.
+type Builder struct {
+	codec   Codec
+	plain   []byte
+	packed  []byte
+	count   int32
+	first   int64 // timestamp of the first record
+	newest  int64 // largest timestamp
+	raw     kmsg.Record
+	headers []kmsg.Header
+}
+
+// NewBuilder returns a Builder of batches compressed with codec. A batch that compression does not make smaller is built
+// uncompressed.
+func NewBuilder(codec Codec) *Builder { return &Builder{codec: codec} }
+
+// Append adds a copy of r; its Offset is ignored. It fails with kind too_large, and adds nothing, when the batch would
+// exceed MaxBatchBytes before compression.
+func (b *Builder) Append(r Record) error {
+	if size := r.Size(); size > MaxBatchBytes-b.Len() || b.count == math.MaxInt32 {
+		return tooLarge("a record of %d bytes does not fit into a batch that has %d of at most %d", size, b.Len(), MaxBatchBytes)
+	}
+	if b.count == 0 {
+		b.first, b.newest = r.Timestamp, r.Timestamp
+	}
+	b.newest = max(b.newest, r.Timestamp)
+	delta := r.Timestamp - b.first
+	b.headers = b.headers[:0]
+	for i := range r.Headers {
+		b.headers = append(b.headers, kmsg.Header(r.Headers[i]))
+	}
+	b.raw = kmsg.Record{
+		Length:           int32(r.bodySize(delta, b.count)), //nolint:gosec // below MaxBatchBytes
+		TimestampDelta64: delta,
+		OffsetDelta:      b.count,
+		Key:              r.Key,
+		Value:            r.Value,
+		Headers:          b.headers,
+	}
+	b.plain = b.raw.AppendTo(b.plain)
+	b.raw = kmsg.Record{} // the caller's slices are the caller's again
+	b.count++
+	return nil
+}
+
+// Len returns the bytes the batch has so far, before compression.
+func (b *Builder) Len() int { return HeaderSize + len(b.plain) }
+
+// Count returns the records appended since the last Reset.
+func (b *Builder) Count() int { return int(b.count) }
+
+// Build returns the batch, in memory that is the caller's. Base offset and generation are not set (0 and -1). The same
+// records and producer give the same bytes. It fails when nothing was appended. Appending may go on afterwards.
+func (b *Builder) Build(p ProducerInfo) ([]byte, error) {
+	if b.count == 0 {
+		return nil, invalid("it holds no record")
+	}
+	info := BatchInfo{
+		Generation:      -1,
+		Attributes:      int16(b.codec),
+		LastOffsetDelta: b.count - 1,
+		FirstTimestamp:  b.first,
+		MaxTimestamp:    b.newest,
+		ProducerID:      p.ID,
+		ProducerEpoch:   p.Epoch,
+		BaseSequence:    p.Sequence,
+		Count:           b.count,
+	}
+	if b.codec == None {
+		return encode(info, b.plain), nil
+	}
+	packed, err := compress(b.packed[:0], b.codec, b.plain)
+	if err != nil {
+		return nil, err
+	}
+	b.packed = packed
+	if len(packed) >= len(b.plain) {
+		info.Attributes &^= attrCodec
+		return encode(info, b.plain), nil
+	}
+	return encode(info, packed), nil
+}
+
+// Reset forgets the records. Batches built before are not touched.
+func (b *Builder) Reset() {
+	b.plain, b.count = b.plain[:0], 0
+	if cap(b.plain) > maxPooledBuffer { // one huge batch must not keep its memory for good
+		b.plain = nil
+	}
+	if cap(b.packed) > maxPooledBuffer {
+		b.packed = nil
+	}
+}
+
+// seal compresses plain records with info's codec and puts info in front.
+func seal(info BatchInfo, plain []byte) ([]byte, error) {
+	packed, err := compress(nil, info.Codec(), plain)
+	if err != nil {
+		return nil, err
+	}
+	return encode(info, packed), nil
+}
+
+// encode puts info in front of payload; Length and CRC of info are computed.
+func encode(info BatchInfo, payload []byte) []byte {
+	raw := kmsg.RecordBatch{
+		FirstOffset:          info.BaseOffset,
+		Length:               int32(HeaderSize - lengthOverhead + len(payload)), //nolint:gosec // payloads are bounded
+		PartitionLeaderEpoch: info.Generation,
+		Magic:                magic,
+		Attributes:           info.Attributes,
+		LastOffsetDelta:      info.LastOffsetDelta,
+		FirstTimestamp:       info.FirstTimestamp,
+		MaxTimestamp:         info.MaxTimestamp,
+		ProducerID:           info.ProducerID,
+		ProducerEpoch:        info.ProducerEpoch,
+		FirstSequence:        info.BaseSequence,
+		NumRecords:           info.Count,
+		Records:              payload,
+	}
+	b := raw.AppendTo(make([]byte, 0, HeaderSize+len(payload)))
+	binary.BigEndian.PutUint32(b[posCRC:], crc32.Checksum(b[posAttributes:], castagnoli))
+	return b
+}
