@@ -1,0 +1,82 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
+)
+
+// Topics returns the topics of a namespace, or all of them where namespace is empty, by name. It fails with kind
+// not_found where there is no such namespace.
+func (b *Broker) Topics(namespace string) ([]TopicInfo, error) {
+	v := b.cfg.Meta.View()
+	if namespace != "" {
+		if _, err := v.Namespace(namespace); err != nil {
+			return nil, err
+		}
+	}
+	var list []TopicInfo
+	for t := range v.Topics(namespace) {
+		list = append(list, *b.cfg.Defaults.info(t))
+	}
+	return list, nil
+}
+
+// Topic returns what the metadata says about a topic. It works while the broker drains, too.
+func (b *Broker) Topic(name string) (TopicInfo, error) {
+	n, err := meta.ParseTopic(name)
+	if err != nil {
+		return TopicInfo{}, err
+	}
+	t, err := b.cfg.Meta.View().Topic(n)
+	if err != nil {
+		return TopicInfo{}, errNoTopic(n)
+	}
+	return *b.cfg.Defaults.info(t), nil
+}
+
+// DescribeTopic returns a topic as it stands here and now. It waits for nothing.
+func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription, error) {
+	info, err := b.Topic(name)
+	if err != nil {
+		return TopicDescription{}, err
+	}
+	d := TopicDescription{TopicInfo: info, Exposures: exposures(info.Effective, info.Reliable())}
+	n, _ := meta.ParseTopic(name)
+	t := b.topics.get(n)
+	if t == nil || t.id != info.ID {
+		return d, nil
+	}
+	for i := range t.subscribers {
+		p := PartitionInfo{Partition: int32(i), State: partition.Serving.String(), Subscribers: int(t.subscribers[i].Load())} //nolint:gosec // bounded by meta
+		if info.Reliable() {
+			describe(t.parts[i], &p)
+		} else {
+			p.End = t.fans[i].end()
+			p.First, p.Durable = p.End, 0
+		}
+		d.Parts = append(d.Parts, p)
+	}
+	return d, nil
+}
+
+// describe fills in where a reliable partition stands.
+func describe(part *partition.Partition, p *PartitionInfo) {
+	s := part.Status()
+	p.State = s.State.String()
+	switch s.State {
+	case partition.Unloaded:
+		p.State += ": the next use opens it"
+	case partition.Unavailable, partition.Closed:
+		p.State = partition.Unavailable.String()
+		if s.Err != nil {
+			p.State += ": " + fault.KindOf(s.Err).String() + ": " + s.Err.Error()
+		}
+	}
+	if bounds, ok := part.Bounds(); ok {
+		p.First, p.End, p.Durable = bounds.First, bounds.End, bounds.Durable
+		p.Bytes, p.Segments, p.Generation = bounds.Bytes, bounds.Segments, bounds.Generation
+	}
+}

@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
+	"github.com/leveemq/levee/internal/seglog"
+)
+
+// topic is one incarnation of a topic as this broker runs it.
+type topic struct {
+	name meta.Name
+	full string // namespace/name
+	id   meta.TopicID
+	info atomic.Pointer[TopicInfo]
+
+	// A reliable topic has parts, a non-reliable one fans; the other is empty.
+	parts []*partition.Partition
+	fans  []*fan
+
+	subscribers []atomic.Int32 // by partition
+	changing    chan struct{}  // one slot: whoever changes the topic's settings holds it
+	turn        atomic.Uint32  // the partition that the next record without a key goes to
+	version     atomic.Uint64  // of the settings in force; see meta.Topic.Version
+
+	// life ends when the incarnation is deleted or the broker drains; its cause is what handles answer then.
+	life context.Context
+	end  context.CancelCauseFunc
+}
+
+// partitions returns how many partitions the topic has.
+func (t *topic) partitions() int { return len(t.subscribers) }
+
+// ended returns why the topic's handles no longer work; nil while they do.
+func (t *topic) ended() error {
+	if t.life.Err() == nil {
+		return nil
+	}
+	return context.Cause(t.life)
+}
+
+// has returns an error unless the topic has that partition.
+func (t *topic) has(n int32) error {
+	if n < 0 || int(n) >= t.partitions() {
+		return errNoPartition(t.full, n, t.partitions())
+	}
+	return nil
+}
+
+// newTopic makes the runtime of a topic. It does no I/O: partitions are opened by their first use or by Run.
+func (b *Broker) newTopic(m *meta.Topic) *topic {
+	t := &topic{name: m.Name, full: m.Name.String(), id: m.ID, changing: make(chan struct{}, 1)}
+	t.subscribers = make([]atomic.Int32, len(m.Partitions))
+	t.life, t.end = context.WithCancelCause(b.life)
+	t.info.Store(b.cfg.Defaults.info(m))
+	t.version.Store(m.Version)
+	for i := range m.Partitions {
+		if m.Dispatch == NonReliable {
+			t.fans = append(t.fans, &fan{dropped: b.metrics.dropped})
+			continue
+		}
+		part := strconv.Itoa(i)
+		t.parts = append(t.parts, partition.New(partition.Config{
+			Log: seglog.Config{
+				FS: b.cfg.FS, Dir: path.Join(b.layout.topic(m.Name, m.Incarnation), part),
+				SalvageDir: path.Join(b.layout.salvage(m.Name, m.Incarnation), part),
+				Topic:      t.full, TopicID: m.ID, Partition: int32(i), //nolint:gosec // bounded by meta
+				MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry,
+				IndexInterval: b.cfg.IndexInterval,
+				Crash:         b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
+				Files: b.cfg.Files, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Now,
+			},
+			Settings: b.cfg.Defaults.forPartition(m.Settings), Meta: b.cfg.Meta, Name: m.Name,
+			Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Now,
+		}))
+	}
+	return t
+}
+
+// applyAll applies s to every partition, and with ready to open ones only. It goes on after an error and returns the
+// first. The caller holds changing.
+func (t *topic) applyAll(ctx context.Context, s partition.Settings, ready bool) error {
+	var first error
+	for i, p := range t.parts {
+		var err error
+		if ready {
+			err = p.Ready(ctx)
+		}
+		if err == nil {
+			err = p.Apply(ctx, s)
+		}
+		if err != nil && first == nil {
+			first = fmt.Errorf("partition %d: %w", i, err)
+		}
+	}
+	return first
+}
+
+// close closes the logs of a topic that has ended. What cannot be flushed any more is about to be removed.
+func (t *topic) close(ctx context.Context) error {
+	for _, p := range t.parts {
+		_ = p.Close(ctx, t.ended())
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

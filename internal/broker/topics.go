@@ -1,0 +1,188 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
+	"github.com/leveemq/levee/internal/seglog"
+)
+
+// CreateTopic makes a topic and opens its partitions. It fails with kind already_exists where the name is taken,
+// invalid_argument where the spec cannot be, exhausted where the broker would have too many partitions, conflict where
+// there is data on disk at the topic's place that the metadata does not account for. When ctx ends before the metadata
+// has answered, the topic may or may not come to exist.
+func (b *Broker) CreateTopic(ctx context.Context, spec TopicSpec) (TopicInfo, error) {
+	c, err := b.creation(spec)
+	if err != nil {
+		return TopicInfo{}, onTopic("create topic", spec.Name, err)
+	}
+	r, err := b.propose(ctx, c)
+	if err != nil {
+		return TopicInfo{}, onTopic("create topic", spec.Name, err)
+	}
+	t := b.sync(c.Name)
+	if stopping := b.draining.Err() != nil; stopping {
+		return *b.cfg.Defaults.info(r.Topic), nil // it exists; the next run serves it
+	}
+	if t == nil || t.id != c.ID {
+		return TopicInfo{}, errDeleted(c.Name) // by somebody else, already
+	}
+	for _, p := range t.parts {
+		// One that cannot be opened is a partition that is unavailable, and described so: the topic exists.
+		if p.Ready(ctx) != nil && ctx.Err() != nil {
+			break
+		}
+	}
+	return *t.info.Load(), nil
+}
+
+// creation turns a spec into the command that makes the topic.
+func (b *Broker) creation(spec TopicSpec) (c meta.CreateTopic, err error) {
+	if c.Name, err = meta.ParseTopic(spec.Name); err != nil {
+		return c, err
+	}
+	if err := spec.Settings.check(); err != nil {
+		return c, err
+	}
+	c.ID, c.TimeMs = b.cfg.NewID(), b.cfg.Now().UnixMilli()
+	c.Partitions, c.Dispatch, c.Settings = max(spec.Partitions, 0), spec.Dispatch, spec.Settings.toMeta()
+	if spec.Partitions == 0 {
+		c.Partitions = 1
+	}
+	if c.Dispatch == "" {
+		c.Dispatch = Reliable
+	}
+	if spec.Partitions < 0 || int(c.Partitions) > b.cfg.Limits.Partitions {
+		return c, fault.New(fault.InvalidArgument, "partitions = %d is not allowed: use 1 to %d", spec.Partitions, b.cfg.Limits.Partitions).
+			With("key", "partitions")
+	}
+	if err := c.Settings.Validate(c.Dispatch); err != nil {
+		return c, err
+	}
+	v := b.cfg.Meta.View()
+	if _, err := v.Topic(c.Name); err != nil { // where the name is taken the metadata says so
+		if err := b.layout.unclaimed(c.Name, v.DeletedThrough(c.Name)+1); err != nil {
+			return c, err
+		}
+	}
+	if c.Dispatch == Reliable && b.cfg.Defaults.forPartition(c.Settings).Mode != seglog.OnCommit {
+		c.Reserved = partition.FirstReservation
+	}
+	if _, parts := b.topics.counts(); parts+int(c.Partitions) > b.cfg.Limits.TotalPartitions {
+		return c, fault.New(fault.Exhausted, "%d partitions exist and the broker takes %d: delete topics or raise the limit",
+			parts, b.cfg.Limits.TotalPartitions).With("limit", b.cfg.Limits.TotalPartitions)
+	}
+	return c, nil
+}
+
+// SetTopic changes settings of a topic while it is in use: those in set that are not nil, and those named in unset back
+// to the broker's default. It takes effect before it returns.
+//
+// A topic that becomes on_commit is flushed first: only then does the metadata say so, and so it never says on_commit
+// of acknowledged data that a power loss could still take. That needs every partition to be available.
+func (b *Broker) SetTopic(ctx context.Context, name string, set Settings, unset []string) (TopicInfo, error) {
+	t, err := b.lookup(name, nil)
+	if err != nil {
+		return TopicInfo{}, err
+	}
+	if err := set.check(); err != nil {
+		return TopicInfo{}, onTopic("set topic", t.full, err)
+	}
+	select {
+	case t.changing <- struct{}{}:
+		defer func() { <-t.changing }()
+	case <-ctx.Done():
+		return TopicInfo{}, onTopic("set topic", t.full, context.Cause(ctx))
+	}
+	m, ok := b.cfg.Meta.View().TopicByID(t.id)
+	if !ok {
+		return TopicInfo{}, errDeleted(t.name)
+	}
+	c := meta.SetTopic{Name: t.name, ID: t.id, Version: m.Version, Settings: set.toMeta(), Unset: unset}
+	if err := c.Validate(); err != nil {
+		return TopicInfo{}, onTopic("set topic", t.full, err)
+	}
+	before, after := b.cfg.Defaults.forPartition(m.Settings), b.cfg.Defaults.forPartition(m.Settings.Merge(c.Settings, c.Unset))
+	tighten := after.Mode == seglog.OnCommit && before.Mode != seglog.OnCommit
+	if tighten {
+		first := before // the mode only: the rest waits for the metadata
+		first.Mode, first.ModeChosen = seglog.OnCommit, after.ModeChosen
+		if err := t.applyAll(ctx, first, true); err != nil {
+			b.revert(ctx, t, before)
+			return TopicInfo{}, onTopic("flush for on_commit", t.full, err)
+		}
+	}
+	if _, err := b.propose(ctx, c); err != nil {
+		if tighten && fault.KindOf(err) != fault.OutcomeUnknown {
+			b.revert(ctx, t, before)
+		}
+		return TopicInfo{}, onTopic("set topic", t.full, err)
+	}
+	b.sync(t.name)
+	b.applyLocked(ctx, t)
+	return *t.info.Load(), nil
+}
+
+// applySettings brings the partitions of t to the settings that the metadata has.
+func (b *Broker) applySettings(ctx context.Context, t *topic) {
+	select {
+	case t.changing <- struct{}{}:
+		defer func() { <-t.changing }()
+	case <-ctx.Done():
+		return
+	}
+	b.applyLocked(ctx, t)
+}
+
+// applyLocked is applySettings for who holds t.changing. A partition that cannot follow is left with what it had, which
+// its next open makes good; it is logged.
+func (b *Broker) applyLocked(ctx context.Context, t *topic) {
+	m, ok := b.cfg.Meta.View().TopicByID(t.id)
+	if !ok {
+		return
+	}
+	if err := t.applyAll(ctx, b.cfg.Defaults.forPartition(m.Settings), false); err != nil && t.ended() == nil {
+		b.cfg.Logger.Warn("new settings do not hold on every partition yet; opening it again applies them", "topic", t.full, "err", err)
+	}
+}
+
+// revert goes back to the settings that the metadata still has.
+func (b *Broker) revert(ctx context.Context, t *topic, s partition.Settings) {
+	if err := t.applyAll(context.WithoutCancel(ctx), s, false); err != nil {
+		b.cfg.Logger.Warn("could not go back to the earlier fsync mode; the stricter one stays until the partition is opened again",
+			"topic", t.full, "err", err)
+	}
+}
+
+// DeleteTopic removes a topic. Once it returns nil the topic is gone for good, its handles answer kind deleted, and its
+// data is being removed in the background, across restarts if need be. When ctx ends before the metadata has answered,
+// the topic may or may not be gone.
+func (b *Broker) DeleteTopic(ctx context.Context, name string) error {
+	t, err := b.lookup(name, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
+		return onTopic("delete topic", t.full, err)
+	}
+	b.sync(t.name)
+	return nil
+}
+
+// UnloadTopic flushes and closes the topic's logs; the next use opens and verifies them again, also where they were
+// unavailable. Its subscribers end with kind unavailable. It does nothing to a non-reliable topic.
+func (b *Broker) UnloadTopic(ctx context.Context, name string) error {
+	t, err := b.lookup(name, nil)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.parts {
+		if err := p.Unload(ctx); err != nil {
+			return fmt.Errorf("unload %s/%d: %w", t.full, i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package meta
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestAnySequenceSurvivesSnapshots: the same commands give the same results and the same bytes, whatever snapshots lie
+// between; and what must hold of every state holds.
+func TestAnySequenceSurvivesSnapshots(t *testing.T) { rapid.Check(t, checkSequence) }
+
+// FuzzSequence is the same, led by coverage.
+func FuzzSequence(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkSequence)) }
+
+func checkSequence(t *rapid.T) {
+	plain, restored := NewState(), NewState()
+	plain.tombstones, restored.tombstones = 3, 3
+	seen := history{incarnations: map[string]uint64{}, generations: map[string]uint32{}, ids: map[TopicID]string{}}
+	index := uint64(0)
+	for range rapid.IntRange(1, 60).Draw(t, "commands") {
+		if rapid.IntRange(0, 5).Draw(t, "snapshot?") == 0 {
+			restored = throughSnapshot(t, restored)
+		}
+		index += uint64(rapid.IntRange(1, 3).Draw(t, "step")) // other entries of a log take indexes, too
+		b, err := Encode(drawCommand(t, plain.View()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r1, err1 := plain.ApplyEncoded(index, b)
+		r2, err2 := restored.ApplyEncoded(index, b)
+		if err1 != nil || err2 != nil {
+			t.Fatalf("%s: %v, %v", b, err1, err2)
+		}
+		if d1, d2 := describe(r1), describe(r2); d1 != d2 {
+			t.Fatalf("%s gave\n%s\n%s", b, d1, d2)
+		}
+		seen.check(t, r1)
+	}
+	s1, s2 := rapidSnapshot(t, plain), rapidSnapshot(t, restored)
+	if !bytes.Equal(s1, s2) {
+		t.Fatalf("states differ:\n%s\n%s", s1, s2)
+	}
+	checkView(t, plain)
+}
+
+func describe(r Result) string {
+	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration)
+	if r.Topic != nil {
+		b, err := json.Marshal(r.Topic)
+		text += fmt.Sprintf(" %s %v", b, err)
+	}
+	if r.Deletion != nil {
+		text += fmt.Sprintf(" %+v", *r.Deletion)
+	}
+	if r.Refused != nil {
+		text += " " + r.Refused.Kind.String() + " " + r.Refused.Error()
+	}
+	return text
+}
+
+func rapidSnapshot(t *rapid.T, s *State) []byte {
+	b, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func throughSnapshot(t *rapid.T, s *State) *State {
+	again := NewState()
+	again.tombstones = s.tombstones
+	if err := again.Restore(rapidSnapshot(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// drawCommand draws out of a small world, and mostly what the state can accept.
+func drawCommand(t *rapid.T, v *View) Command {
+	names := []Name{{"default", "a"}, {"default", "a-part-0"}, {"default", "a-part-0-part-1"}, {"n", "a"}, {"n", "b"}, {"n-1", "b"}}
+	name := rapid.SampledFrom(names).Draw(t, "name")
+	id := testID(rapid.IntRange(1, 500).Draw(t, "id"))
+	partition, generation, version := int32(rapid.IntRange(0, 2).Draw(t, "partition")), uint32(1), uint64(1)
+	if topic, err := v.Topic(name); err == nil && rapid.IntRange(0, 9).Draw(t, "stale?") > 0 {
+		id, version = topic.ID, topic.Version
+		if int(partition) < len(topic.Partitions) {
+			generation = topic.Partitions[partition].Generation
+		}
+	}
+	offset := rapid.SampledFrom([]int64{-1, 0, 1, 1000, math.MaxInt64}).Draw(t, "offset")
+	switch rapid.IntRange(0, 11).Draw(t, "command") {
+	case 0:
+		return CreateNamespace{Name: name.Namespace, TimeMs: offset}
+	case 1:
+		return DeleteNamespace{Name: name.Namespace}
+	case 2, 3, 4:
+		dispatch := rapid.SampledFrom([]Dispatch{Reliable, Reliable, NonReliable}).Draw(t, "dispatch")
+		return CreateTopic{Name: name, ID: id, TimeMs: 1, Partitions: int32(rapid.IntRange(0, 3).Draw(t, "partitions")), Dispatch: dispatch, Settings: drawSettings(t), Reserved: offset}
+	case 5:
+		return SetTopic{Name: name, ID: id, Version: version, Settings: drawSettings(t), Unset: rapid.SliceOfN(rapid.SampledFrom(SettingKeys()), 0, 2).Draw(t, "unset")}
+	case 6:
+		return DeleteTopic{Name: name, ID: id, TimeMs: 1}
+	case 7:
+		return TopicPurged{Name: name, Incarnation: uint64(rapid.IntRange(0, 4).Draw(t, "incarnation"))}
+	case 8:
+		return ReserveOffsets{Name: name, ID: id, Partition: partition, Generation: generation, Through: offset}
+	case 9:
+		to := rapid.SampledFrom([]uint32{generation + 1, generation + 5, generation, maxGeneration}).Draw(t, "to")
+		return NewGeneration{Name: name, ID: id, Partition: partition, From: generation, To: to, Reserved: offset}
+	case 10:
+		return ReserveProducerIDs{Count: int64(rapid.IntRange(0, 5).Draw(t, "count"))}
+	}
+	broker := rapid.SampledFrom([]string{"b-1", "b-2", "."}).Draw(t, "broker")
+	return RaiseRegistration{Broker: broker, From: v.Registration(broker) + uint64(rapid.IntRange(0, 1).Draw(t, "off"))}
+}
+
+func drawSettings(t *rapid.T) Settings {
+	var s Settings
+	if rapid.Bool().Draw(t, "fsync?") {
+		s.Fsync = ptr(rapid.SampledFrom([]string{FsyncOnCommit, FsyncPeriodic, FsyncNone}).Draw(t, "fsync"))
+	}
+	if rapid.Bool().Draw(t, "retention?") {
+		s.RetentionBytes = ptr(int64(rapid.IntRange(-1, 3).Draw(t, "retention")))
+	}
+	return s
+}
+
+// history is what a sequence showed so far: what must never come twice.
+type history struct {
+	incarnations map[string]uint64  // name to highest
+	generations  map[string]uint32  // name to highest of all its deleted incarnations
+	ids          map[TopicID]string // topic and incarnation
+	producers    int64
+}
+
+func (h *history) check(t *rapid.T, r Result) {
+	if r.FirstProducerID != 0 {
+		if r.FirstProducerID <= h.producers {
+			t.Fatalf("producer id %d was given out twice", r.FirstProducerID)
+		}
+		h.producers = r.FirstProducerID
+	}
+	if r.Topic == nil {
+		return
+	}
+	name := r.Topic.Name.String()
+	switch known := h.incarnations[name]; {
+	case r.Topic.Incarnation < known:
+		t.Fatalf("%s went back from incarnation %d to %d", name, known, r.Topic.Incarnation)
+	case r.Topic.Incarnation > known:
+		for _, p := range r.Topic.Partitions {
+			if p.Generation <= h.generations[name] {
+				t.Fatalf("%s@%d starts at generation %d, and one before it reached %d", name, r.Topic.Incarnation, p.Generation, h.generations[name])
+			}
+		}
+	}
+	h.incarnations[name] = r.Topic.Incarnation
+	for _, p := range r.Topic.Partitions {
+		h.generations[name] = max(h.generations[name], p.Generation)
+	}
+}
+
+// checkView checks what ties the parts of a state together.
+func checkView(t *rapid.T, s *State) {
+	v := s.View()
+	topics := map[string]int{}
+	for topic := range v.Topics("") {
+		topics[topic.Name.Namespace]++
+		if byID, ok := v.TopicByID(topic.ID); !ok || byID != topic {
+			t.Fatalf("%s is not found by its id", topic.Name)
+		}
+		if base, ok := partitionOf(topic.Name.Topic); ok {
+			if _, err := v.Topic(Name{topic.Name.Namespace, base}); err == nil {
+				t.Fatalf("%s and %s exist at once", topic.Name, base)
+			}
+		}
+		if topic.Incarnation <= v.DeletedThrough(topic.Name) {
+			t.Fatalf("%s@%d lives and is deleted", topic.Name, topic.Incarnation)
+		}
+	}
+	for n := range v.Namespaces() {
+		if n.Topics != topics[n.Name] {
+			t.Fatalf("namespace %s counts %d topics and has %d", n.Name, n.Topics, topics[n.Name])
+		}
+		seen := 0
+		for topic := range v.Topics(n.Name) {
+			if seen++; topic.Name.Namespace != n.Name {
+				t.Fatalf("%s is listed in namespace %s", topic.Name, n.Name)
+			}
+		}
+		if seen != n.Topics {
+			t.Fatalf("namespace %s lists %d topics of %d", n.Name, seen, n.Topics)
+		}
+	}
+	if v.ids.len() != v.TopicCount() {
+		t.Fatalf("%d ids of %d topics", v.ids.len(), v.TopicCount())
+	}
+	if pending := v.deletions.len(); v.tombstones.len() > s.tombstones && s.evictable.len() > 0 {
+		t.Fatalf("%d tombstones with %d deletions pending: over the bound of %d", v.tombstones.len(), pending, s.tombstones)
+	}
+}
+
+// FuzzDecode: whatever is read as a command is written and read again alike.
+func FuzzDecode(f *testing.F) {
+	for _, c := range everyCommand() {
+		b, err := Encode(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(bytes.Replace(b, []byte("}"), []byte(`,"x":1}`), 1))
+		f.Add(bytes.Replace(b, []byte(`"v":1`), []byte(`"v":2`), 1))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Decode(b)
+		if err != nil || c.Validate() != nil {
+			return
+		}
+		first, err := Encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Decode(first)
+		if err != nil {
+			t.Fatalf("%s: %v", first, err)
+		}
+		second, err := Encode(again)
+		if err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%s\n%s\n%v", first, second, err)
+		}
+		s := NewState()
+		if _, err := s.Apply(1, c); err != nil {
+			t.Fatal(err)
+		}
+		if err := NewState().Restore(mustSnapshot(t, s)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzRestore: whatever is read as a snapshot is written and read again alike, and what is refused changes nothing.
+func FuzzRestore(f *testing.F) {
+	s := NewState()
+	for i, c := range everyCommand() {
+		if _, err := s.Apply(uint64(i+1), c); err != nil {
+			f.Fatal(err)
+		}
+		b := mustSnapshot(f, s)
+		f.Add(b)
+		f.Add(b[:len(b)-2])
+		f.Add(append(b, b...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := NewState()
+		before := mustSnapshot(t, s)
+		if err := s.Restore(b); err != nil {
+			if after := mustSnapshot(t, s); !bytes.Equal(before, after) {
+				t.Fatalf("refused with %v, but the state is now\n%s", err, after)
+			}
+			return
+		}
+		first := mustSnapshot(t, s)
+		if err := s.Restore(first); err != nil {
+			t.Fatalf("%v\n%s", err, first)
+		}
+		if second := mustSnapshot(t, s); !bytes.Equal(first, second) {
+			t.Fatalf("%s\n%s", first, second)
+		}
+		for topic := range s.View().Topics("") {
+			if strings.Count(topic.Name.String(), "/") != 1 {
+				t.Fatalf("name %q", topic.Name)
+			}
+		}
+	})
+}

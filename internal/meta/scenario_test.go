@@ -1,0 +1,291 @@
+package meta
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/leveemq/levee/internal/fault"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scenarios gave into their files; read the difference like code")
+
+// TestScenarios runs testdata/scenarios: blocks of a directive, its input, a line "----" and what came out. Directives:
+// apply (one command a line, as: op args; %id N stands for an id), snapshot, reopen (through a snapshot), topics
+// [namespace], namespaces, deletions, tombstones N (lowers their bound).
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScenario(t, string(text))
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s differs; got:\n%s", file, got)
+			}
+		})
+	}
+}
+
+type scenario struct {
+	state *State
+	last  uint64
+}
+
+func runScenario(t *testing.T, text string) string {
+	s := &scenario{state: NewState()}
+	var out strings.Builder
+	for _, block := range strings.Split(strings.TrimRight(text, "\n"), "\n\n") {
+		input, _, _ := strings.Cut(block, "\n----")
+		fmt.Fprintf(&out, "%s\n", input)
+		for strings.HasPrefix(input, "#") {
+			_, input, _ = strings.Cut(input, "\n")
+		}
+		if input == "" {
+			out.WriteString("\n")
+			continue
+		}
+		head, body, _ := strings.Cut(input, "\n")
+		result := s.run(t, strings.Fields(head), body)
+		fmt.Fprintf(&out, "----\n%s\n", result)
+	}
+	return out.String()
+}
+
+func (s *scenario) run(t *testing.T, head []string, body string) string {
+	var out strings.Builder
+	arg := func() string {
+		if len(head) > 1 {
+			return head[1]
+		}
+		return ""
+	}
+	switch head[0] {
+	case "apply":
+		for line := range strings.Lines(body) {
+			s.apply(t, &out, strings.TrimSpace(line))
+		}
+	case "snapshot":
+		out.Write(mustSnapshot(t, s.state))
+	case "reopen":
+		again := NewState()
+		again.tombstones = s.state.tombstones
+		before := mustSnapshot(t, s.state)
+		if err := again.Restore(before); err != nil {
+			t.Fatal(err)
+		}
+		if after := mustSnapshot(t, again); !bytes.Equal(before, after) {
+			t.Errorf("a snapshot of a restored snapshot differs:\n%s\n%s", before, after)
+		}
+		s.state = again
+		out.WriteString("same\n")
+	case "topics":
+		for topic := range s.state.View().Topics(arg()) {
+			fmt.Fprintln(&out, topicText(topic))
+		}
+	case "namespaces":
+		for n := range s.state.View().Namespaces() {
+			fmt.Fprintf(&out, "%s topics=%d\n", n.Name, n.Topics)
+		}
+	case "deletions":
+		for d := range s.state.View().Deletions() {
+			fmt.Fprintf(&out, "%s@%d id=%s partitions=%d\n", d.Name, d.Incarnation, d.ID, d.Partitions)
+		}
+	case "tombstones":
+		n, err := strconv.Atoi(arg())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.state.tombstones = n
+	default:
+		t.Fatalf("unknown directive %q", head[0])
+	}
+	return out.String()
+}
+
+func (s *scenario) apply(t *testing.T, out *strings.Builder, line string) {
+	for n := range 10 {
+		line = strings.ReplaceAll(line, fmt.Sprintf("%%id%d", n), testID(n).String())
+	}
+	op, args, _ := strings.Cut(line, " ")
+	s.last++
+	r, err := s.state.ApplyEncoded(s.last, []byte(`{"v":1,"op":"`+op+`","args":`+args+`}`))
+	switch {
+	case err != nil:
+		fmt.Fprintf(out, "%d stop %s", s.last, fault.KindOf(err))
+		if fault.KindOf(err) == fault.Unsupported { // the others quote the JSON package, whose words are not ours
+			fmt.Fprintf(out, ": %v", err)
+		}
+		out.WriteString("\n")
+		s.last--
+	case r.Refused != nil:
+		fmt.Fprintf(out, "%d %s: %v\n", r.Index, r.Refused.Kind, r.Refused)
+	default:
+		fmt.Fprintf(out, "%d ok%s\n", r.Index, resultText(t, r))
+	}
+}
+
+func resultText(t *testing.T, r Result) string {
+	switch {
+	case r.Topic != nil:
+		return " " + topicText(r.Topic)
+	case r.Deletion != nil:
+		return fmt.Sprintf(" deletion of %s@%d", r.Deletion.Name, r.Deletion.Incarnation)
+	case r.FirstProducerID != 0:
+		return fmt.Sprintf(" producers from %d", r.FirstProducerID)
+	case r.Registration != 0:
+		return fmt.Sprintf(" registration %d", r.Registration)
+	}
+	return ""
+}
+
+func topicText(t *Topic) string {
+	text := fmt.Sprintf("%s@%d version=%d %s", t.Name, t.Incarnation, t.Version, t.Dispatch)
+	if len(t.Partitions) > 4 {
+		text += fmt.Sprintf(" partitions=%d×%v", len(t.Partitions), t.Partitions[0])
+	} else {
+		text += fmt.Sprintf(" partitions=%v", t.Partitions)
+	}
+	for _, k := range t.Settings.Keys() {
+		text += " " + k
+	}
+	return text
+}
+
+func testID(n int) TopicID {
+	var id TopicID
+	id[0], id[14], id[15] = 0xa0, byte(n>>8), byte(n)
+	return id
+}
+
+func mustSnapshot(t testing.TB, s *State) []byte {
+	t.Helper()
+	b, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// everyCommand has one of each, with every field set.
+func everyCommand() []Command {
+	orders := Name{DefaultNamespace, "orders"}
+	return []Command{
+		CreateNamespace{Name: "audit", TimeMs: 1_700_000_000_000},
+		DeleteNamespace{Name: "audit"},
+		CreateTopic{
+			Name: orders, ID: testID(1), TimeMs: 1_700_000_000_001, Partitions: 2, Dispatch: Reliable, Reserved: 4096,
+			Settings: Settings{ptr(FsyncPeriodic), ptr(int64(100)), ptr(int64(1 << 40)), ptr(int64(86_400_000)), ptr(int64(1 << 20))},
+		},
+		SetTopic{Name: orders, ID: testID(1), Version: 3, Settings: Settings{RetentionBytes: ptr(int64(0))}, Unset: []string{KeyRetentionAge}},
+		DeleteTopic{Name: orders, ID: testID(1), TimeMs: 1_700_000_000_002},
+		TopicPurged{Name: orders, Incarnation: 1},
+		ReserveOffsets{Name: orders, ID: testID(1), Partition: 1, Generation: 1, Through: 8192},
+		NewGeneration{Name: orders, ID: testID(1), Partition: 1, From: 1, To: 2, Reserved: 16384},
+		ReserveProducerIDs{Count: 1000},
+		RaiseRegistration{Broker: "b-1", From: 7},
+	}
+}
+
+// TestGoldenCommands: what is stored must be read in every later version, and be written alike.
+func TestGoldenCommands(t *testing.T) {
+	const file = "testdata/commands-v1.jsonl"
+	var got bytes.Buffer
+	for _, c := range everyCommand() {
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", c.Op(), err)
+		}
+		b, err := Encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Decode(b)
+		if err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if fmt.Sprintf("%T", back) != fmt.Sprintf("%T", c) {
+			t.Errorf("%T came back as %T", c, back)
+		}
+		again, err := Encode(back)
+		if err != nil || !bytes.Equal(b, again) {
+			t.Errorf("encoded, decoded, encoded:\n%s\n%s\n%v", b, again, err)
+		}
+		got.Write(append(b, '\n'))
+	}
+	checkGolden(t, file, got.Bytes())
+}
+
+// TestGoldenSnapshot opens a snapshot that was written once and must open for ever.
+func TestGoldenSnapshot(t *testing.T) {
+	const file = "testdata/snapshot-v1.jsonl"
+	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && *rewrite { // one that is there is never replaced
+		s, index := NewState(), uint64(0)
+		for _, c := range append([]Command{
+			CreateTopic{Name: Name{"default", "plain"}, ID: testID(2), TimeMs: 5, Partitions: 1, Dispatch: NonReliable},
+			CreateTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 6, Partitions: 1, Dispatch: Reliable},
+			DeleteTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 7},
+			RaiseRegistration{Broker: "b-1", From: 0},
+		}, everyCommand()[2], everyCommand()[6], everyCommand()[7], everyCommand()[8]) {
+			index++
+			if r, err := s.Apply(index, c); err != nil || r.Refused != nil {
+				t.Fatal(err, r.Refused)
+			}
+		}
+		checkGolden(t, file, mustSnapshot(t, s))
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewState()
+	if err := s.Restore(b); err != nil {
+		t.Fatal(err)
+	}
+	v := s.View()
+	orders, err := v.Topic(Name{"default", "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := orders.Partitions[1]; p.Generation != 2 || p.Reserved != 16384 {
+		t.Errorf("partition 1 is %+v", p)
+	}
+	if v.TopicCount() != 2 || v.Registration("b-1") != 1 || v.NextProducerID() != 1001 || v.DeletedThrough(Name{"default", "gone"}) != 1 {
+		t.Errorf("restored wrongly: %d topics, registration %d, next producer id %d", v.TopicCount(), v.Registration("b-1"), v.NextProducerID())
+	}
+	if again := mustSnapshot(t, s); !bytes.Equal(b, again) {
+		t.Errorf("written again, it differs:\n%s", again)
+	}
+}
+
+func checkGolden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *rewrite {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("%s is missing: run with -rewrite", file)
+	}
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s differs (%v); got:\n%s", file, err, got)
+	}
+}

@@ -1,0 +1,165 @@
+package meta
+
+import (
+	"cmp"
+	"iter"
+)
+
+// tree is an ordered map that is never changed: set and remove return a new tree that shares all but the path they
+// touched, so a View costs nothing to keep and the next one O(log n) to make. It is an AVL tree; a copied Go map would
+// make a hundred thousand creations quadratic, and a hash trie would not be in order. The zero tree is empty.
+type tree[K cmp.Ordered, V any] struct {
+	root *node[K, V]
+	size int
+}
+
+type node[K cmp.Ordered, V any] struct {
+	left, right *node[K, V]
+	height      int
+	key         K
+	value       V
+}
+
+func (t tree[K, V]) len() int { return t.size }
+
+func (t tree[K, V]) get(key K) (value V, ok bool) {
+	for n := t.root; n != nil; {
+		switch c := cmp.Compare(key, n.key); {
+		case c == 0:
+			return n.value, true
+		case c < 0:
+			n = n.left
+		default:
+			n = n.right
+		}
+	}
+	return value, false
+}
+
+// from visits the entries with keys at or above key, in order.
+func (t tree[K, V]) from(key K) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) { t.root.ascend(&key, yield) }
+}
+
+// all visits every entry in order.
+func (t tree[K, V]) all() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) { t.root.ascend(nil, yield) }
+}
+
+func (n *node[K, V]) ascend(from *K, yield func(K, V) bool) bool {
+	if n == nil {
+		return true
+	}
+	if from != nil && n.key < *from {
+		return n.right.ascend(from, yield)
+	}
+	if !n.left.ascend(from, yield) || !yield(n.key, n.value) {
+		return false
+	}
+	return n.right.ascend(nil, yield) // everything to the right is above from as well
+}
+
+func (t tree[K, V]) set(key K, value V) tree[K, V] {
+	root, added := t.root.set(key, value)
+	if added {
+		t.size++
+	}
+	t.root = root
+	return t
+}
+
+func (t tree[K, V]) remove(key K) tree[K, V] {
+	if _, ok := t.get(key); !ok {
+		return t
+	}
+	return tree[K, V]{root: t.root.remove(key), size: t.size - 1}
+}
+
+func (n *node[K, V]) set(key K, value V) (*node[K, V], bool) {
+	if n == nil {
+		return &node[K, V]{height: 1, key: key, value: value}, true
+	}
+	c := *n
+	var added bool
+	switch o := cmp.Compare(key, n.key); {
+	case o == 0:
+		c.key, c.value = key, value
+		return &c, false
+	case o < 0:
+		c.left, added = n.left.set(key, value)
+	default:
+		c.right, added = n.right.set(key, value)
+	}
+	if !added {
+		return &c, false
+	}
+	return c.balance(), true
+}
+
+// remove removes a key that is there.
+func (n *node[K, V]) remove(key K) *node[K, V] {
+	c := *n
+	switch o := cmp.Compare(key, n.key); {
+	case o < 0:
+		c.left = n.left.remove(key)
+	case o > 0:
+		c.right = n.right.remove(key)
+	case n.left == nil:
+		return n.right
+	case n.right == nil:
+		return n.left
+	default:
+		next := n.right
+		for next.left != nil {
+			next = next.left
+		}
+		c.key, c.value = next.key, next.value
+		c.right = n.right.remove(next.key)
+	}
+	return c.balance()
+}
+
+func (n *node[K, V]) depth() int {
+	if n == nil {
+		return 0
+	}
+	return n.height
+}
+
+// balance restores the AVL invariant at n, which must not be shared yet; it copies the children it turns.
+func (n *node[K, V]) balance() *node[K, V] {
+	switch d := n.left.depth() - n.right.depth(); {
+	case d > 1:
+		l := *n.left
+		if l.left.depth() < l.right.depth() {
+			n.left = l.turnLeft()
+		}
+		return n.turnRight()
+	case d < -1:
+		r := *n.right
+		if r.right.depth() < r.left.depth() {
+			n.right = r.turnRight()
+		}
+		return n.turnLeft()
+	}
+	n.measure()
+	return n
+}
+
+func (n *node[K, V]) measure() { n.height = 1 + max(n.left.depth(), n.right.depth()) }
+
+func (n *node[K, V]) turnRight() *node[K, V] {
+	top := *n.left
+	n.left, top.right = top.right, n
+	n.measure()
+	top.measure()
+	return &top
+}
+
+func (n *node[K, V]) turnLeft() *node[K, V] {
+	top := *n.right
+	n.right, top.left = top.left, n
+	n.measure()
+	top.measure()
+	return &top
+}
