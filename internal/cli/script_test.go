@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs every scenario in testdata, side by side in this process, so that files are named by their whole path
+// ($WORK/…). Besides testscript's own commands there are
+//
+//	broker start [flags]       a broker on $WORK/data in this process; $LEVEE_ADDR leads to it
+//	broker stop                stops it, which must end with exit code 0
+//	levee args… [<file]        runs a command in-process; fails unless it exits with 0
+//	exits N levee args…        fails unless it exits with N
+//	until N levee args…        runs it until it exits with N
+//	fill file lines length     makes a file of so many lines
+//	fields name…               fails unless each line of stdout is an object with just these fields, in this order
+//	crlf file                  ends its lines with \r\n
+//	flip file position         inverts a byte of a file
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"broker": brokerScript,
+			"levee": func(ts *testscript.TestScript, neg bool, args []string) {
+				code := leveeScript(ts, args)
+				if (code == 0) == neg {
+					ts.Fatalf("exit code %d", code)
+				}
+			},
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				if code := leveeScript(ts, args[2:]); neg || code != want {
+					ts.Fatalf("exit code %d, not %d", code, want)
+				}
+			},
+			"until":  untilScript,
+			"fields": fieldsScript,
+			"fill": func(ts *testscript.TestScript, _ bool, args []string) {
+				lines, err := strconv.Atoi(args[1])
+				ts.Check(err)
+				length, err := strconv.Atoi(args[2])
+				ts.Check(err)
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Repeat(strings.Repeat("x", length)+"\n", lines)), 0o600))
+			},
+			"crlf": func(ts *testscript.TestScript, _ bool, args []string) {
+				text := strings.ReplaceAll(ts.ReadFile(args[0]), "\n", "\r\n")
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+			},
+			"flip": func(ts *testscript.TestScript, _ bool, args []string) {
+				at, err := strconv.Atoi(args[1])
+				ts.Check(err)
+				b := []byte(ts.ReadFile(args[0]))
+				b[at] ^= 0xff
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
+			},
+		},
+	})
+}
+
+func brokerScript(ts *testscript.TestScript, _ bool, args []string) {
+	switch args[0] {
+	case "start":
+		b, err := startBroker(context.Background(), ts.MkAbs("data"), args[1:]...)
+		ts.Check(err)
+		ts.Defer(func() { b.stop() })
+		ts.Setenv("LEVEE_ADDR", b.addr)
+		running.Store(ts.Name(), b)
+	case "stop":
+		v, _ := running.Load(ts.Name())
+		b := v.(*broker)
+		if code := b.stop(); code != 0 {
+			ts.Fatalf("the broker ended with %d:\n%s", code, b.log)
+		}
+	}
+}
+
+// running holds each script's broker: scripts run side by side.
+var running sync.Map
+
+func leveeScript(ts *testscript.TestScript, args []string) int {
+	stdin := ""
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "<") {
+		stdin, args = ts.ReadFile(args[n-1][1:]), args[:n-1]
+	}
+	var env []string
+	for _, name := range []string{"LEVEE_ADDR", "LEVEE_OUTPUT", "LEVEE_CONFIG", "LEVEE_DATA_DIR"} {
+		if v := ts.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return Main(context.Background(), args, strings.NewReader(stdin), ts.Stdout(), ts.Stderr(), env)
+}
+
+func untilScript(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.Now().Add(20 * time.Second)
+	for leveeScript(ts, args[2:]) != want {
+		if time.Now().After(end) {
+			ts.Fatalf("it still does not exit with %d", want)
+		}
+		<-tick.C
+	}
+}
+
+func fieldsScript(ts *testscript.TestScript, _ bool, args []string) {
+	for _, line := range strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n") {
+		d := json.NewDecoder(strings.NewReader(line))
+		var got []string
+		depth := 0
+		name := false // the next token at depth 1 is a name
+		for {
+			token, err := d.Token()
+			if err != nil {
+				break
+			}
+			switch token {
+			case json.Delim('{'), json.Delim('['):
+				depth++
+				name = depth == 1
+				continue
+			case json.Delim('}'), json.Delim(']'):
+				depth--
+			default:
+				if depth == 1 && name {
+					got = append(got, token.(string))
+				}
+			}
+			if depth == 1 {
+				name = !name
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(args, " ") {
+			ts.Fatalf("fields are %s\nin %s", strings.Join(got, " "), line)
+		}
+	}
+}

@@ -1,0 +1,11 @@
+package server
+
+// What lies below a data directory. Topics, salvaged bytes and what is being deleted are the broker's.
+const (
+	lockFile    = "LOCK"
+	metadataDir = "raft"
+	logDir      = metadataDir + "/log"
+	snapshotDir = metadataDir + "/snapshot"
+	topicsDir   = "topics"
+	salvageDir  = "salvage"
+)
