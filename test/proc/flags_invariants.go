@@ -1,0 +1,5 @@
+//go:build invariants
+
+package proc
+
+const selfChecks = true
