@@ -34,6 +34,7 @@ type campaign struct {
 	started time.Time
 
 	starts  int
+	toDie   time.Duration // the slowest end of a process that was killed: it waits for the disk
 	toReady time.Duration // the slowest start, until the broker was ready
 	toAck   time.Duration // the slowest first acknowledgement, once publishers were let go
 	kinds   map[string]int
@@ -98,7 +99,9 @@ func (c *campaign) kill() {
 		c.broker.Terminate()
 		c.within(20 * time.Millisecond)
 	}
+	struck := time.Now()
 	c.broker.Kill()
+	c.toDie = max(c.toDie, time.Since(struck))
 	c.load.history.AddFault(how, began)
 	c.kinds[how]++
 	for c.rng.IntN(4) == 0 { // so soon again that it may not be ready yet, nor even up
@@ -232,9 +235,9 @@ func (c *campaign) cycle(n int) {
 
 func (c *campaign) report(mode string, cycles int) {
 	n := c.counts
-	c.t.Logf("%s: %d cycles (%v, %d starts), %d records, %d acknowledged and none lost, %d duplicates (each after a kill that left a publish open; none of an idempotent producer), %d re-sent and recognised, %d unknown of which %d are there, %d failed; slowest start %v, slowest first acknowledgement after one %v; %.1f seconds",
+	c.t.Logf("%s: %d cycles (%v, %d starts), %d records, %d acknowledged and none lost, %d duplicates (each after a kill that left a publish open; none of an idempotent producer), %d re-sent and recognised, %d unknown of which %d are there, %d failed; slowest death %v, slowest start %v, slowest first acknowledgement after one %v; %.1f seconds",
 		mode, cycles, c.kinds, c.starts, n.Records, n.Acked, n.Duplicates, n.Resent, n.Unknown, n.UnknownKept, n.Failed,
-		c.toReady.Round(time.Millisecond), c.toAck.Round(time.Millisecond), time.Since(c.started).Seconds())
+		c.toDie.Round(time.Millisecond), c.toReady.Round(time.Millisecond), c.toAck.Round(time.Millisecond), time.Since(c.started).Seconds())
 }
 
 // TestKillNine kills a broker that publishers are busy with, at any moment, and starts it on what is left: in every

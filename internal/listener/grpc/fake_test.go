@@ -201,8 +201,15 @@ type fixture struct {
 // bubble runs test with a server in a synctest bubble, and ends both.
 func bubble(t *testing.T, limits Limits, test func(t *testing.T, f *fixture)) {
 	t.Helper()
+	bubbleFrom(t, limits, nil, test)
+}
+
+// bubbleFrom is bubble with a broker that is down from the start: a server looks only until it has seen it ready once.
+func bubbleFrom(t *testing.T, limits Limits, down error, test func(t *testing.T, f *fixture)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{fakeBroker: newFakeBroker(), bounds: broker.Limits{RecordBytes: 10 << 20, BatchBytes: 16 << 20}}
+		f.setDown(down)
 		f.server = newServer(Config{Limits: limits}, f.fakeBroker, leveev1.UnimplementedAdminServer{}, f.fakeBroker, f.bounds)
 		ln := bufconn.Listen(1 << 20)
 		served := make(chan error, 1)

@@ -142,8 +142,7 @@ func (garbage) Unmarshal(_ []byte, _ any) error { return nil }
 func (garbage) Name() string                    { return "proto" }
 
 func TestHealth(t *testing.T) {
-	bubble(t, Limits{}, func(t *testing.T, f *fixture) {
-		f.setDown(errors.New("starting"))
+	bubbleFrom(t, Limits{}, errors.New("starting"), func(t *testing.T, f *fixture) {
 		health := healthpb.NewHealthClient(f.conn)
 		check := func(want healthpb.HealthCheckResponse_ServingStatus) {
 			t.Helper()
