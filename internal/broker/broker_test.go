@@ -99,6 +99,20 @@ func loseAll() vfs.Chooser {
 	return vfs.ChooserFunc(func(vfs.Unsynced) vfs.Fate { return vfs.Fate{How: vfs.Lost} })
 }
 
+// hold keeps every operation that which accepts until release is closed. entered is closed once one is held.
+func (r *rig) hold(which func(vfs.Op) bool) (release, entered chan struct{}) {
+	release, entered = make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.fs.SetHook(func(op vfs.Op) error {
+		if which(op) {
+			once.Do(func() { close(entered) })
+			<-release
+		}
+		return nil
+	})
+	return release, entered
+}
+
 func (r *rig) create(name string, spec ...TopicSpec) TopicInfo {
 	r.t.Helper()
 	s := TopicSpec{}
@@ -370,15 +384,7 @@ func TestPublishWaitsForAPartitionThatIsOpening(t *testing.T) {
 	r.create("a")
 	r.publish("a", 0, "one")
 	r.halt()
-	hold, entered := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	r.fs.SetHook(func(op vfs.Op) error {
-		if strings.HasPrefix(op.Path, "/data/topics/default/a@1/0/") {
-			once.Do(func() { close(entered) })
-			<-hold
-		}
-		return nil
-	})
+	hold, entered := r.hold(func(op vfs.Op) bool { return strings.HasPrefix(op.Path, "/data/topics/default/a@1/0/") })
 	r.launch()
 	<-entered
 	wantKind(t, r.Ready(), fault.Unavailable, "0 of 1")

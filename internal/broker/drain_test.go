@@ -102,15 +102,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 	r := newRig(t)
 	r.create("a")
 	r.publish("a", 0, "one")
-	hold, entered := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	r.fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync {
-			once.Do(func() { close(entered) })
-			<-hold
-		}
-		return nil
-	})
+	hold, entered := r.hold(func(op vfs.Op) bool { return op.Kind == vfs.OpSync })
 	p, err := r.OpenPublisher(context.Background(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -160,15 +152,7 @@ func TestDrainWhileOpening(t *testing.T) {
 		r.publish(fmt.Sprint("t", i), 0, "one")
 	}
 	r.crash(loseAll())
-	hold, entered := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	r.fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpList && strings.Contains(op.Path, "/topics/default/") {
-			once.Do(func() { close(entered) })
-			<-hold
-		}
-		return nil
-	})
+	hold, entered := r.hold(func(op vfs.Op) bool { return op.Kind == vfs.OpList && strings.Contains(op.Path, "/topics/default/") })
 	r.launch(func(c *Config) { c.Crash = seglog.MachineCrash; c.OpenParallel = 2 })
 	<-entered
 	report := make(chan DrainReport)

@@ -371,15 +371,7 @@ func TestPublishThatGivesUpSaysItDoesNotKnow(t *testing.T) {
 	r := newRig(t)
 	r.create("a")
 	r.publish("a", 0, "one")
-	hold, entered := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	r.fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync {
-			once.Do(func() { close(entered) })
-			<-hold
-		}
-		return nil
-	})
+	hold, entered := r.hold(func(op vfs.Op) bool { return op.Kind == vfs.OpSync })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-entered; cancel() }()
 	_, _, err := r.Publish(ctx, "a", 0, []record.Record{{Value: []byte("two")}})

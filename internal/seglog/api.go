@@ -76,9 +76,6 @@ type Config struct {
 	// so that an offset never names two records (see docs/formats/segment.md).
 	Limit OffsetLimit
 
-	// OnStop, when not nil, is called once when a failed flush stops the log. It must not block or call the log.
-	OnStop func(error)
-
 	Files   *Files           // shared descriptors; nil: the log has its own
 	Metrics *Metrics         // nil: none
 	Logger  *slog.Logger     // nil: silent

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"testing"
 	"testing/synctest"
@@ -17,12 +18,24 @@ import (
 
 var errDevice = fmt.Errorf("injected: %w", vfs.ErrIO)
 
+// countErrors counts what is logged as an error.
+type countErrors struct {
+	slog.Handler
+	n *int
+}
+
+func (c countErrors) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelError
+}
+func (c countErrors) Handle(context.Context, slog.Record) error { *c.n++; return nil }
+func (c countErrors) WithAttrs([]slog.Attr) slog.Handler        { return c }
+
 // TestFailedFlushStopsTheLog covers LOG-03 and LOG-05 at the flush of an append.
 func TestFailedFlushStopsTheLog(t *testing.T) {
 	fs := vfs.NewMem()
 	cfg := testConfig(fs)
 	stopped := 0
-	cfg.OnStop = func(error) { stopped++ }
+	cfg.Logger = slog.New(countErrors{slog.DiscardHandler, &stopped})
 	l := mustOpen(t, cfg)
 	mustAppend(t, l, batch(t, noProducer, "safe"))
 	fs.SetHook(func(op vfs.Op) error {

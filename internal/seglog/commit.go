@@ -11,7 +11,6 @@ import (
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 	"github.com/leveemq/levee/record"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // request is one step of the log's queue: batches to append, or something that needs the tail to itself.
@@ -257,7 +256,7 @@ func (l *Log) commitGroup(q []*request) int {
 	}
 	l.tail.producers.settle()
 	l.trimBuffer()
-	l.cfg.Metrics.observe(func(m *Metrics) prometheus.Histogram { return m.appendSeconds }, time.Since(start).Seconds())
+	l.cfg.Metrics.committed(time.Since(start))
 	for _, r := range q[:n] {
 		r.finish(r.a.Err)
 	}
@@ -404,7 +403,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 	err := h.Truncate(at)
 	if err == nil && written > 0 {
 		if err = h.Sync(); err != nil {
-			l.cfg.Metrics.add(func(m *Metrics) prometheus.Counter { return m.syncFailures }, 1)
+			l.cfg.Metrics.flushFailed()
 		}
 	}
 	<-l.syncing
@@ -421,7 +420,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 // refuse turns a file system's error into the log's, and counts full disks.
 func (l *Log) refuse(op, name string, err error) error {
 	if errors.Is(err, vfs.ErrNoSpace) {
-		l.cfg.Metrics.add(func(m *Metrics) prometheus.Counter { return m.full }, 1)
+		l.cfg.Metrics.refusedFull()
 		return fault.New(fault.NoSpace, "%s/%d: %s %s: %w: nothing was written; it goes on by itself once there is room", l.cfg.Topic, l.cfg.Partition, op, name, err).With("file", name)
 	}
 	return ioError(l.cfg.Topic, l.cfg.Partition, op, name, err)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // holdDirty holds the active file open while it has writes that are not on the device.
@@ -38,7 +37,7 @@ func (l *Log) syncTo(h *handle, to position) error {
 	}
 	start := time.Now()
 	if err := h.Sync(); err != nil {
-		l.cfg.Metrics.add(func(m *Metrics) prometheus.Counter { return m.syncFailures }, 1)
+		l.cfg.Metrics.flushFailed()
 		stopped := fault.New(fault.Stopped, "%s/%d: flush of %s failed: %w: what was not on the device before may be lost; restart the broker, which re-reads the device",
 			l.cfg.Topic, l.cfg.Partition, h.seg.path, err).With("file", h.seg.path)
 		l.stop(stopped)

@@ -121,7 +121,6 @@ type tail struct {
 	records   int64 // written since the log was opened
 	producers *producers
 	idleSince int64 // end at the last retention check, to notice idleness
-	rolledMs  int64
 }
 
 // Report says what opening a log found and did.
@@ -174,7 +173,7 @@ func Open(cfg Config) (*Log, Report, error) {
 			report.RebuiltIndex++
 		}
 	}
-	l.observeOpen(p, &report)
+	cfg.Metrics.opened(report.Duration, p.ProducersRebuilt)
 	return l, report, nil
 }
 
@@ -234,17 +233,6 @@ func (l *Log) adopt(p *Plan) {
 	l.publish()
 }
 
-func (l *Log) observeOpen(p *Plan, r *Report) {
-	m := l.cfg.Metrics
-	if m == nil {
-		return
-	}
-	m.recoverySeconds.Observe(r.Duration.Seconds())
-	if p.ProducersRebuilt {
-		m.rebuilt.Inc()
-	}
-}
-
 // publish makes a view of the tail as it stands and wakes whoever waits for one.
 func (l *Log) publish() {
 	old := l.view.Load()
@@ -282,9 +270,6 @@ func (l *Log) changed() <-chan struct{} {
 func (l *Log) stop(err error) {
 	if l.failure.CompareAndSwap(nil, &err) {
 		l.cfg.Logger.Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
-		if l.cfg.OnStop != nil {
-			l.cfg.OnStop(err)
-		}
 	}
 	l.notify()
 }

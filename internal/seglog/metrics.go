@@ -59,18 +59,44 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-func (m *Metrics) observe(h func(*Metrics) prometheus.Histogram, v float64) {
-	if m != nil {
-		h(m).Observe(v)
+// opened notes that a log was opened, and whether its producers' state had to be made from the records.
+func (m *Metrics) opened(took time.Duration, rebuilt bool) {
+	if m == nil {
+		return
+	}
+	m.recoverySeconds.Observe(took.Seconds())
+	if rebuilt {
+		m.rebuilt.Inc()
 	}
 }
 
-func (m *Metrics) add(c func(*Metrics) prometheus.Counter, v float64) {
+// committed notes one group of appends.
+func (m *Metrics) committed(took time.Duration) {
 	if m != nil {
-		c(m).Add(v)
+		m.appendSeconds.Observe(took.Seconds())
 	}
 }
 
+func (m *Metrics) flushFailed() {
+	if m != nil {
+		m.syncFailures.Inc()
+	}
+}
+
+func (m *Metrics) refusedFull() {
+	if m != nil {
+		m.full.Inc()
+	}
+}
+
+// retained notes what retention removed, in bytes.
+func (m *Metrics) retained(deleted int64) {
+	if m != nil {
+		m.deleted.Add(float64(deleted))
+	}
+}
+
+// synced notes one flush, and how many records it made durable.
 func (m *Metrics) synced(d time.Duration, records int64) {
 	if m != nil {
 		m.syncSeconds.Observe(d.Seconds())

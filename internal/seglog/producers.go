@@ -47,9 +47,8 @@ func newProducers(s *segfmt.Producers) *producers {
 
 // verdict is what the log must do with a batch of an idempotent producer.
 type verdict struct {
-	known int32 // how many of its records, from the first, were there before
-	// fromOffset to toOffset fence in where the first known record stands; both -1 when it may be gone.
-	ranges []segfmt.SequenceRange // the known part, as far as it is remembered
+	known  int32                  // how many of its records, from the first, were there before
+	ranges []segfmt.SequenceRange // what may hold them; none where they are no longer retained
 }
 
 // check decides about a batch. It changes nothing.

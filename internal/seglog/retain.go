@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/segfmt"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Retain removes what the retention no longer keeps, oldest first, in whole sealed segments: the active one always
@@ -22,7 +21,7 @@ func (l *Log) Retain(ctx context.Context) (int64, error) {
 			age := l.cfg.Now().Sub(time.UnixMilli(v.segs[1].CreatedMs))
 			return keep.Bytes > 0 && total > keep.Bytes || keep.Age > 0 && age > keep.Age
 		})
-		l.cfg.Metrics.add(func(m *Metrics) prometheus.Counter { return m.deleted }, float64(deleted))
+		l.cfg.Metrics.retained(deleted)
 		l.giveBack()
 		return err
 	})

@@ -44,8 +44,7 @@ func (l *Log) create(c chain, sealed *segment) error {
 	if err := vfs.MkdirSync(l.cfg.FS, l.cfg.Dir); err != nil {
 		return l.refuse("make", l.cfg.Dir, err)
 	}
-	now := l.cfg.Now().UnixMilli()
-	header := segfmt.SegmentHeader{BaseOffset: c.offset, BaseSeq: c.seq, PrevGeneration: l.tail.lastGen, CreatedMs: now,
+	header := segfmt.SegmentHeader{BaseOffset: c.offset, BaseSeq: c.seq, PrevGeneration: l.tail.lastGen, CreatedMs: l.cfg.Now().UnixMilli(),
 		TopicID: l.cfg.TopicID, Partition: uint32(l.cfg.Partition)}
 	seg := newSegment(header, path.Join(l.cfg.Dir, segfmt.FileName(c.offset, segfmt.LogSuffix)))
 	h, err := l.cfg.Files.acquire(l.cfg.FS, seg, true)
@@ -67,7 +66,7 @@ func (l *Log) create(c chain, sealed *segment) error {
 		}
 		return l.refuse("create", seg.path, err)
 	}
-	l.tail.active, l.tail.end, l.tail.reserved, l.tail.rolledMs = seg, segfmt.SegmentHeaderSize, 0, now
+	l.tail.active, l.tail.end, l.tail.reserved = seg, segfmt.SegmentHeaderSize, 0
 	l.tail.index = newIndexBuilder(l.cfg.IndexInterval)
 	l.durable.Store(&position{c.seq - 1, c.offset, c.offset, segfmt.SegmentHeaderSize, l.tail.records})
 	v := *l.view.Load()
