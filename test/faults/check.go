@@ -17,6 +17,12 @@ type Counts struct {
 	UnknownKept int // outcome unknown, and in the log
 }
 
+// String says it in words.
+func (n Counts) String() string {
+	return fmt.Sprintf("%d records, %d acknowledged and none lost, %d duplicates (each after a fault that left a publish open; none of an idempotent producer), %d re-sent and recognised, %d unknown of which %d are there, %d failed",
+		n.Records, n.Acked, n.Duplicates, n.Resent, n.Unknown, n.UnknownKept, n.Failed)
+}
+
 // maxViolations bounds how many broken promises one check tells.
 const maxViolations = 20
 

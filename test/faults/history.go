@@ -127,6 +127,20 @@ func (h *History) AddFault(kind string, start time.Duration) {
 	h.faults = append(h.faults, Fault{kind, start, h.Now()})
 }
 
+// Pending returns how many publishes have no answer.
+func (h *History) Pending() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, list := range h.publishes {
+		for i := range list {
+			if list[i].Outcome == Pending {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Write writes the history as JSON, one event a line: producers, faults, publishes.
 func (h *History) Write(w io.Writer) error {
 	h.mu.Lock()

@@ -1,41 +1,10 @@
 package faults
 
 import (
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/leveemq/levee/test/proc"
 )
 
 func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
-
-// modes are the fsync modes of a topic.
-var modes = []string{"on_commit", "periodic", "none"}
-
-// amount returns how often a test does what it does.
-func amount(normal, short, full int) int {
-	switch {
-	case os.Getenv("LEVEE_FAULTS") == "full":
-		return full
-	case testing.Short():
-		return short
-	}
-	return normal
-}
-
-// seeded returns a source of randomness whose seed the test prints; LEVEE_SEED repeats one.
-func seeded(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("LEVEE_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("LEVEE_SEED: %v", err)
-		}
-	}
-	t.Logf("LEVEE_SEED=%d repeats this", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}

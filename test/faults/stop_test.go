@@ -27,9 +27,9 @@ type follower struct {
 	wrong []string        // guarded by mu
 }
 
-func follow(c *campaign) *follower {
-	c.t.Helper()
-	f := &follower{client: c.place.Client(c.t), next: map[int32]int64{}, done: make(chan struct{})}
+func follow(c *Campaign) *follower {
+	c.T.Helper()
+	f := &follower{client: c.Place.Client(c.T), next: map[int32]int64{}, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
 	var err error
@@ -37,7 +37,7 @@ func follow(c *campaign) *follower {
 		f.complain("partition %d: offsets %d to %d were declared lost", p, from, to)
 	}})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	go func() {
 		defer close(f.done)
@@ -53,7 +53,7 @@ func follow(c *campaign) *follower {
 			f.took(batch)
 		}
 	}()
-	c.t.Cleanup(f.close)
+	c.T.Cleanup(f.close)
 	return f
 }
 
@@ -99,11 +99,11 @@ type guests struct {
 	subscribe leveev1.Stream_SubscribeClient
 }
 
-func invite(c *campaign) *guests {
-	c.t.Helper()
-	raw := c.broker.Raw()
+func invite(c *Campaign) *guests {
+	c.T.Helper()
+	raw := c.Broker.Raw()
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
-	c.t.Cleanup(cancel)
+	c.T.Cleanup(cancel)
 	g := &guests{}
 	var err error
 	if g.publish, err = raw.Publish(ctx); err == nil {
@@ -112,7 +112,7 @@ func invite(c *campaign) *guests {
 		}
 	}
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	if g.subscribe, err = raw.Subscribe(ctx); err == nil {
 		open := &leveev1.OpenSubscribe{Topic: topic, Start: &leveev1.OpenSubscribe_Latest{Latest: true}}
@@ -121,7 +121,7 @@ func invite(c *campaign) *guests {
 		}
 	}
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return g
 }
@@ -161,31 +161,32 @@ func (g *guests) told(t *testing.T) {
 // TestTermDrains asks a busy broker to stop, again and again: it answers what it took, says that it stops, ends with
 // exit code 0 and a clean record of it; nothing acknowledged is lost, and nothing stands twice, for no answer was cut off.
 func TestTermDrains(t *testing.T) {
-	for _, mode := range modes {
+	for _, mode := range Modes {
 		t.Run(mode, func(t *testing.T) {
 			c := begin(t, mode)
 			reader := follow(c)
 			for i := range 16 {
-				c.load.add(kind{idempotent: i%2 == 0, ordered: i/2%2 == 0, window: 1 << (i % 6)})
+				c.Loads[0].Add(Kind{Idempotent: i%2 == 0, Ordered: i/2%2 == 0, Window: 1 << (i % 6)})
 			}
-			rounds := amount(5, 1, 50)
+			rounds := Amount(5, 1, 50)
 			var longest time.Duration
 			for range rounds {
-				longest = max(longest, c.stopUnderLoad())
+				longest = max(longest, stopUnderLoad(c))
 			}
-			c.load.pause()
-			c.load.finish()
-			c.check("after the last answer")
-			if c.counts.Unknown+c.counts.Failed+c.counts.Duplicates > 0 || c.pending() > 0 {
-				t.Errorf("an orderly stop left %d publishes unknown, %d failed, %d open, and %d records twice", c.counts.Unknown, c.counts.Failed, c.pending(), c.counts.Duplicates)
+			c.Pause()
+			c.Loads[0].Finish()
+			c.Check("after the last answer")
+			counts := c.Loads[0].Counts
+			if counts.Unknown+counts.Failed+counts.Duplicates > 0 || c.Loads[0].History.Pending() > 0 {
+				t.Errorf("an orderly stop left %d publishes unknown, %d failed, %d open, and %d records twice", counts.Unknown, counts.Failed, c.Loads[0].History.Pending(), counts.Duplicates)
 			}
-			c.broker.Await("where the consumer has everything", func() bool { return reader.records() >= int64(c.counts.Records) })
+			c.Broker.Await("where the consumer has everything", func() bool { return reader.records() >= int64(counts.Records) })
 			reader.close()
 			for _, w := range reader.wrong {
 				t.Error(w)
 			}
 			t.Logf("%s: %d stops, the longest took %v, %d acknowledged and none lost, none twice (%d re-sent and recognised), %d followed without a gap; %.1f seconds",
-				mode, rounds, longest.Round(time.Millisecond), c.counts.Acked, c.counts.Resent, reader.records(), time.Since(c.started).Seconds())
+				mode, rounds, longest.Round(time.Millisecond), counts.Acked, counts.Resent, reader.records(), time.Since(c.started).Seconds())
 		})
 	}
 }
@@ -194,32 +195,32 @@ func TestTermDrains(t *testing.T) {
 const atOnce = 25 * time.Second
 
 // stopUnderLoad stops and starts the broker once, and returns how long the stop took.
-func (c *campaign) stopUnderLoad() time.Duration {
-	c.t.Helper()
-	hit := c.load.acks.after(100 + c.rng.Int64N(900))
-	c.load.resume()
-	await(c.t, hit, "acknowledgements")
+func stopUnderLoad(c *Campaign) time.Duration {
+	c.T.Helper()
+	hit := c.Loads[0].After(100 + c.Rng.Int64N(900))
+	c.Resume()
+	Await(c.T, hit, "acknowledgements")
 	guests := invite(c)
 	began := time.Now()
-	c.place.Set("") // before the port is free for another test's broker
-	c.broker.Terminate()
-	guests.told(c.t)
-	if code := c.broker.Wait(); code != 0 {
-		c.t.Errorf("the stop ended with exit code %d and said:\n%s", code, c.broker.Printed())
+	c.Place.Set("") // before the port is free for another test's broker
+	c.Broker.Terminate()
+	guests.told(c.T)
+	if code := c.Broker.Wait(); code != 0 {
+		c.T.Errorf("the stop ended with exit code %d and said:\n%s", code, c.Broker.Printed())
 	}
 	took := time.Since(began)
 	if took > atOnce {
-		c.t.Errorf("the stop took %v, though every client left when it was told:\n%s", took, c.broker.Printed())
+		c.T.Errorf("the stop took %v, though every client left when it was told:\n%s", took, c.Broker.Printed())
 	}
-	if state, text := proc.RunFile(c.t, c.dir); state != "clean" {
-		c.t.Errorf("after an orderly stop the file run says %s", text)
+	if state, text := proc.RunFile(c.T, c.Dir); state != "clean" {
+		c.T.Errorf("after an orderly stop the file run says %s", text)
 	}
-	c.load.pause()
-	c.start()
-	if said := c.broker.Printed(); !strings.Contains(said, "the last run stopped cleanly") {
-		c.t.Errorf("the start after an orderly stop does not say so:\n%s", said)
+	c.Pause()
+	c.Start()
+	if said := c.Broker.Printed(); !strings.Contains(said, "the last run stopped cleanly") {
+		c.T.Errorf("the start after an orderly stop does not say so:\n%s", said)
 	}
-	c.check("after an orderly stop")
+	c.Check("after an orderly stop")
 	return took
 }
 

@@ -36,7 +36,7 @@ type named struct {
 // of the one before, and no data of deleted topics stays behind.
 func TestKillNineTopics(t *testing.T) {
 	proc.Binary(t)
-	rng := seeded(t)
+	rng := Seeded(t)
 	dir := filepath.Join(proc.Dir(t), "data")
 	workers := make([][]*named, 6)
 	for i := range workers {
@@ -44,7 +44,7 @@ func TestKillNineTopics(t *testing.T) {
 			workers[i] = append(workers[i], &named{name: fmt.Sprintf("w%d-%d", i, n)})
 		}
 	}
-	cycles, changes, unknown := amount(15, 2, 300), 0, 0
+	cycles, changes, unknown := Amount(15, 2, 300), 0, 0
 	b := proc.Start(t, dir, proc.Options{})
 	for n := range cycles {
 		changes += change(t, b, rng, workers)
@@ -105,7 +105,7 @@ func change(t *testing.T, b *proc.Broker, rng *rand.Rand, workers [][]*named) in
 			}
 		})
 	}
-	await(t, enough, "changes of topics")
+	Await(t, enough, "changes of topics")
 	b.Kill()
 	wg.Wait()
 	close(failures)
@@ -123,7 +123,7 @@ func (w *named) change(ctx context.Context, raw *proc.Raw, rng *rand.Rand) error
 	switch {
 	case !w.exists:
 		w.open = "create"
-		fsync := modes[rng.IntN(len(modes))]
+		fsync := Modes[rng.IntN(len(Modes))]
 		r, err := raw.CreateTopic(ctx, &leveev1.CreateTopicRequest{Name: w.name, Settings: &leveev1.TopicSettings{Fsync: &fsync}})
 		if err != nil {
 			return err

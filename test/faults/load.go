@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -15,13 +16,16 @@ import (
 	"github.com/leveemq/levee/test/proc"
 )
 
-// load is publishers at work on one topic, each with a connection of its own, and the history they write.
-type load struct {
-	t          *testing.T
-	place      *proc.Place
-	topic      string
-	partitions int32
-	history    *History
+// Load is publishers at work on one topic, each with a connection of its own, and the history they write. Its methods
+// are for the test's goroutine.
+type Load struct {
+	T          *testing.T
+	Place      *proc.Place
+	Topic      string
+	Partitions int32
+	History    *History
+	Counts     Counts // as of the last Check
+
 	acks       acks
 	publishers []*publisher
 
@@ -30,14 +34,40 @@ type load struct {
 	open bool          // guarded by mu
 }
 
-func newLoad(t *testing.T, place *proc.Place, topic string, partitions int32) *load {
-	l := &load{t: t, place: place, topic: topic, partitions: partitions, history: NewHistory(), gate: make(chan struct{})}
+// Load makes a topic and puts a load on it, without a publisher yet. The broker must be there.
+func (c *Campaign) Load(spec client.TopicSpec) *Load {
+	c.T.Helper()
+	cl := c.Place.Client(c.T)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
+	defer cancel()
+	if _, err := cl.Admin().CreateTopic(ctx, spec); err != nil {
+		c.T.Fatal(err)
+	}
+	l := NewLoad(c.T, c.Place, spec.Name, max(1, spec.Partitions))
+	c.Loads = append(c.Loads, l)
+	return l
+}
+
+// NewLoad returns a load on a topic that exists, without a publisher yet. The test's end crashes those it gets.
+func NewLoad(t *testing.T, place *proc.Place, topic string, partitions int32) *Load {
+	l := &Load{T: t, Place: place, Topic: topic, Partitions: partitions, History: NewHistory(), gate: make(chan struct{})}
 	t.Cleanup(func() {
 		for _, p := range l.publishers {
 			p.crash()
 		}
 	})
 	return l
+}
+
+// Check reads the topic to its end, and compares it with the history. What does not fit is an error of the test.
+func (l *Load) Check(when string) {
+	l.T.Helper()
+	broken, counts := l.History.Check(l.Read())
+	l.Counts = counts
+	for _, b := range broken {
+		l.T.Errorf("%s: %s: %s", when, l.Topic, b)
+	}
 }
 
 // acks counts acknowledgements, and says when there were enough.
@@ -58,6 +88,9 @@ func (a *acks) add() {
 	}
 }
 
+// After returns a channel that is closed once n more publishes are acknowledged.
+func (l *Load) After(n int64) <-chan struct{} { return l.acks.after(n) }
+
 // after returns a channel that is closed once n more acknowledgements have come.
 func (a *acks) after(n int64) <-chan struct{} {
 	a.mu.Lock()
@@ -67,8 +100,8 @@ func (a *acks) after(n int64) <-chan struct{} {
 	return hit
 }
 
-// resume lets publishers publish.
-func (l *load) resume() {
+// Resume lets publishers publish.
+func (l *Load) Resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
@@ -77,8 +110,8 @@ func (l *load) resume() {
 	}
 }
 
-// pause makes publishers begin nothing new. What they have begun goes on.
-func (l *load) pause() {
+// Pause makes publishers begin nothing new. What they have begun goes on.
+func (l *Load) Pause() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open {
@@ -87,25 +120,27 @@ func (l *load) pause() {
 	}
 }
 
-func (l *load) gateway() <-chan struct{} {
+func (l *Load) gateway() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gate
 }
 
-// kind is what a publisher is like.
-type kind struct {
-	idempotent bool
-	ordered    bool // one batch in flight at a time
-	mortal     bool // its process crashes together with the broker, and another takes its place
-	window     int  // records it has under way at most
-	codec      record.Codec
+// Kind is what a publisher is like.
+type Kind struct {
+	Idempotent bool
+	Ordered    bool // one batch in flight at a time
+	Mortal     bool // its process crashes together with the broker, and another takes its place
+	Window     int  // records it has under way at most
+	Codec      record.Codec
+	Stubborn   bool          // goes on after an error
+	Timeout    time.Duration // how long it tries to deliver; 0: as long as tests wait
 }
 
 // publisher is a goroutine with a client of its own.
 type publisher struct {
-	load     *load
-	kind     kind
+	load     *Load
+	kind     Kind
 	id       int32
 	client   *client.Client
 	producer *client.Producer
@@ -113,34 +148,41 @@ type publisher struct {
 	done     chan struct{}
 }
 
-// start adds n publishers of mixed kinds. The broker must be there.
-func (l *load) start(n int, rng *rand.Rand) {
-	l.t.Helper()
+// Start adds n publishers of mixed kinds. The broker must be there.
+func (l *Load) Start(n int, rng *rand.Rand) {
+	l.T.Helper()
 	first := rng.IntN(8)
 	for i := first; i < first+n; i++ {
-		l.add(kind{
-			idempotent: i%2 == 0, mortal: i/2%2 == 0, ordered: i/4%2 == 0, window: 1 << rng.IntN(6),
-			codec: record.Codec(rng.IntN(5)),
+		l.Add(Kind{
+			Idempotent: i%2 == 0, Mortal: i/2%2 == 0, Ordered: i/4%2 == 0, Window: 1 << rng.IntN(6),
+			Codec: record.Codec(rng.IntN(5)),
 		})
 	}
 }
 
-func (l *load) add(k kind) {
-	l.t.Helper()
-	p := &publisher{load: l, kind: k, id: l.history.AddProducer(k.idempotent, k.ordered), done: make(chan struct{})}
-	p.client = l.place.Client(l.t)
+// Crowd draws a number of publishers from 1 to 64, small ones as often as large ones.
+func Crowd(rng *rand.Rand) int { return int(math.Exp(rng.Float64() * math.Log(64.99))) }
+
+// Add adds one publisher. The broker must be there.
+func (l *Load) Add(k Kind) {
+	l.T.Helper()
+	p := &publisher{load: l, kind: k, id: l.History.AddProducer(k.Idempotent, k.Ordered), done: make(chan struct{})}
+	p.client = l.Place.Client(l.T)
+	if k.Timeout == 0 {
+		k.Timeout = proc.Patience
+	}
 	config := client.ProducerConfig{
-		Idempotent: k.idempotent, Compression: k.codec, BatchRecords: 64, DeliveryTimeout: proc.Patience,
+		Idempotent: k.Idempotent, Compression: k.Codec, BatchRecords: 64, DeliveryTimeout: k.Timeout,
 		Partitioner: func(r record.Record, _ int32) int32 { return l.partitionOf(valueOf(r.Value)) },
 	}
-	if k.ordered {
+	if k.Ordered {
 		config.MaxInFlight = 1
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
 	var err error
-	if p.producer, err = p.client.NewProducer(ctx, l.topic, config); err != nil {
-		l.t.Fatal(err)
+	if p.producer, err = p.client.NewProducer(ctx, l.Topic, config); err != nil {
+		l.T.Fatal(err)
 	}
 	running, stop := context.WithCancel(context.Background())
 	p.cancel = stop
@@ -150,7 +192,7 @@ func (l *load) add(k kind) {
 
 func (p *publisher) run(ctx context.Context) {
 	defer close(p.done)
-	slots := make(chan struct{}, p.kind.window)
+	slots := make(chan struct{}, p.kind.Window)
 	var payload []byte
 	for {
 		select {
@@ -163,11 +205,11 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		v := p.load.history.Begin(p.id, p.load.partitionOf)
+		v := p.load.History.Begin(p.id, p.load.partitionOf)
 		payload = appendPayload(payload[:0], v)
 		p.producer.Publish(ctx, record.Record{Value: payload}, func(a client.Ack, err error) {
 			p.load.ended(v, a, err)
-			if err != nil {
+			if err != nil && !p.kind.Stubborn {
 				p.cancel() // either it crashes, or something is wrong that more of the same will not heal
 			}
 			<-slots
@@ -176,15 +218,15 @@ func (p *publisher) run(ctx context.Context) {
 }
 
 // ended notes what became of a publish.
-func (l *load) ended(v Value, a client.Ack, err error) {
+func (l *Load) ended(v Value, a client.Ack, err error) {
 	switch kind := client.KindOf(err); kind {
 	case "":
-		l.history.End(v, OK, a.Offset, a.Duplicate, nil)
+		l.History.End(v, OK, a.Offset, a.Duplicate, nil)
 		l.acks.add()
 	case client.KindOutcomeUnknown:
-		l.history.End(v, Unknown, 0, false, err)
+		l.History.End(v, Unknown, 0, false, err)
 	default:
-		l.history.End(v, Failed, 0, false, err)
+		l.History.End(v, Failed, 0, false, err)
 	}
 }
 
@@ -207,11 +249,11 @@ func (p *publisher) finish() error {
 	return p.client.Close()
 }
 
-// crashMortals ends the publishers that die with the broker, and returns their kinds.
-func (l *load) crashMortals() (kinds []kind) {
+// CrashMortals ends the publishers that die with the broker, and returns their kinds.
+func (l *Load) CrashMortals() (kinds []Kind) {
 	var living []*publisher
 	for _, p := range l.publishers {
-		if !p.kind.mortal {
+		if !p.kind.Mortal {
 			living = append(living, p)
 			continue
 		}
@@ -222,23 +264,23 @@ func (l *load) crashMortals() (kinds []kind) {
 	return kinds
 }
 
-// finish stops all publishers in good order.
-func (l *load) finish() {
-	l.t.Helper()
+// Finish stops all publishers in good order.
+func (l *Load) Finish() {
+	l.T.Helper()
 	errs := make(chan error, len(l.publishers))
 	for _, p := range l.publishers {
 		go func() { errs <- p.finish() }()
 	}
 	for range l.publishers {
 		if err := <-errs; err != nil {
-			l.t.Errorf("a publisher could not finish: %v", err)
+			l.T.Errorf("a publisher could not finish: %v", err)
 		}
 	}
 	l.publishers = nil
 }
 
-// await waits for a channel to close.
-func await(t *testing.T, c <-chan struct{}, what string) {
+// Await waits for a channel to close.
+func Await(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	timer := time.NewTimer(proc.Patience)
 	defer timer.Stop()
@@ -252,7 +294,7 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 // A payload is its value, and bytes that follow from it, so that a wrong one cannot pass for another.
 const payloadHeader = 8
 
-func (l *load) partitionOf(v Value) int32 { return int32(mix(v) % uint64(l.partitions)) }
+func (l *Load) partitionOf(v Value) int32 { return int32(mix(v) % uint64(l.Partitions)) }
 
 func mix(v Value) uint64 {
 	x := uint64(uint32(v.Producer))<<32 | uint64(uint32(v.Seq))
@@ -292,16 +334,17 @@ func valueOf(payload []byte) Value {
 	return Value{int32(binary.BigEndian.Uint32(payload)), int32(binary.BigEndian.Uint32(payload[4:]))}
 }
 
-// read reads a topic from its beginning to its present end, in every partition.
-func read(t *testing.T, place *proc.Place, topic string, partitions int32, began time.Duration) Reading {
+// Read reads the topic from its beginning to its present end, in every partition.
+func (l *Load) Read() Reading {
+	t, topic := l.T, l.Topic
 	t.Helper()
-	c := place.Client(t)
+	c := l.Place.Client(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
-	r := Reading{Start: began, Partitions: make([][]Entry, partitions)}
+	r := Reading{Start: l.History.Now(), Partitions: make([][]Entry, l.Partitions)}
 	left := map[int32]bool{}
-	for p := range partitions {
+	for p := range l.Partitions {
 		left[p] = true
 	}
 	consumer, err := c.Consume(ctx, topic, client.ConsumerConfig{
