@@ -28,6 +28,11 @@ func (l *Log) settleDirty() {
 func (l *Log) syncTo(h *handle, to position) error {
 	l.syncing <- struct{}{}
 	defer func() { <-l.syncing }()
+	return l.syncHeld(h, to)
+}
+
+// syncHeld is syncTo for a caller that holds the syncing slot.
+func (l *Log) syncHeld(h *handle, to position) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -78,18 +83,7 @@ func (l *Log) laterFlush() {
 }
 
 func (l *Log) flushBeside() error {
-	v := l.view.Load()
-	if len(v.segs) == 0 {
-		return nil
-	}
-	seg := v.segs[len(v.segs)-1]
-	h, err := l.cfg.Files.acquire(l.cfg.FS, seg, false)
-	if err != nil {
-		return err
-	}
-	err = l.syncTo(h, position{v.nextSeq - 1, v.end, seg.BaseOffset, v.endPos, v.records})
-	l.cfg.Files.release(h)
-	if err != nil {
+	if err := l.syncView(); err != nil {
 		return err
 	}
 	return l.exclusive(l.tasks.Context(), func() error {
@@ -99,4 +93,21 @@ func (l *Log) flushBeside() error {
 		}
 		return nil
 	})
+}
+
+// syncView flushes what readers see at present. The view is taken inside the slot, which whoever removes frames holds.
+func (l *Log) syncView() error {
+	l.syncing <- struct{}{}
+	defer func() { <-l.syncing }()
+	v := l.view.Load()
+	if len(v.segs) == 0 {
+		return nil
+	}
+	seg := v.segs[len(v.segs)-1]
+	h, err := l.cfg.Files.acquire(l.cfg.FS, seg, false)
+	if err != nil {
+		return err
+	}
+	defer l.cfg.Files.release(h)
+	return l.syncHeld(h, position{v.nextSeq - 1, v.end, seg.BaseOffset, v.endPos, v.records})
 }

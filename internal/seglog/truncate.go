@@ -27,18 +27,32 @@ func (l *Log) TruncateAfter(ctx context.Context, seq uint64) error {
 		if err := l.flush(); err != nil { // nothing unflushed may be left to fail later
 			return err
 		}
+		l.syncing <- struct{}{} // no flush that saw the longer log may end meanwhile: it would claim what is gone
+		defer func() { <-l.syncing }()
 		if err := l.lowerMark(segfmt.Mark{Seq: seq, Offset: p.offset, File: p.seg.BaseOffset, Position: p.pos}); err != nil {
 			return err
 		}
-		if err := l.removeBehind(v, i, p.offset); err != nil {
-			return err
-		}
-		l.cfg.Files.forget(p.seg)
-		if err := truncateFile(l.cfg.FS, p.seg.path, p.pos); err != nil {
-			return l.refuse("truncate", p.seg.path, err)
-		}
-		return l.reload()
+		return l.orStop(func() error {
+			if err := l.removeBehind(v, i, p.offset); err != nil {
+				return err
+			}
+			l.cfg.Files.forget(p.seg)
+			if err := truncateFile(l.cfg.FS, p.seg.path, p.pos); err != nil {
+				return l.refuse("truncate", p.seg.path, err)
+			}
+			return l.reload()
+		})
 	})
+}
+
+// orStop carries out what may not be left half done: part of the log is gone from the device while readers still see
+// it, so an error stops the log. The next open finds a longer log than was asked for, and no gap.
+func (l *Log) orStop(cut func() error) error {
+	err := cut()
+	if err != nil {
+		l.stop(fault.New(fault.Stopped, "%s/%d: removing the end of the log was cut short: %w: restart the broker, which re-reads the device", l.cfg.Topic, l.cfg.Partition, err))
+	}
+	return err
 }
 
 // Reset empties the log: its next frame has the ordinal seq and its next record the offset given. prevGeneration is
@@ -52,23 +66,25 @@ func (l *Log) Reset(ctx context.Context, seq uint64, offset int64, prevGeneratio
 		if err := l.flush(); err != nil {
 			return err
 		}
+		l.syncing <- struct{}{} // as in TruncateAfter
+		defer func() { <-l.syncing }()
 		if err := l.lowerMark(segfmt.Mark{}); err != nil {
 			return err
 		}
-		if err := l.removeBehind(v, -1, -1); err != nil {
-			return err
-		}
-		l.view.Store(&view{epoch: v.epoch + 1})
-		l.tail.active, l.tail.lastGen = nil, prevGeneration
-		l.tail.producers = newProducers(nil)
-		l.tail.chain = chain{seq, offset, max(prevGeneration, l.cfg.Generation)}
-		err := l.create(l.tail.chain, nil)
-		if err != nil { // there is no log to go on with; the next open finds an empty one
-			l.stop(err)
-			return err
-		}
-		l.publish()
-		return nil
+		return l.orStop(func() error {
+			if err := l.removeBehind(v, -1, -1); err != nil {
+				return err
+			}
+			l.view.Store(&view{epoch: v.epoch + 1})
+			l.tail.active, l.tail.lastGen = nil, prevGeneration
+			l.tail.producers = newProducers(nil)
+			l.tail.chain = chain{seq, offset, max(prevGeneration, l.cfg.Generation)}
+			if err := l.create(l.tail.chain, nil); err != nil {
+				return err
+			}
+			l.publish()
+			return nil
+		})
 	})
 }
 
@@ -111,7 +127,6 @@ func (l *Log) reload() error {
 		_, err = p.apply(l.cfg.SalvageDir, l.cfg.Logger, l.cfg.Metrics)
 	}
 	if err != nil {
-		l.stop(err)
 		return err
 	}
 	generation := l.tail.chain.generation
