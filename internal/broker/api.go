@@ -19,6 +19,7 @@ type Config struct {
 	FS      vfs.FS
 	DataDir string // holds topics/, .deleted/ and salvage/; must exist and be locked by the caller
 
+	Room       func() error          // asked before a topic is made, whose error refuses it; nil: there always is
 	Files      *seglog.Files         // shared descriptors; nil: each log has its own
 	LogMetrics *seglog.Metrics       // what the logs count; nil: nothing
 	Registerer prometheus.Registerer // the broker's own metrics; nil: none

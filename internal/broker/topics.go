@@ -62,6 +62,12 @@ func (b *Broker) creation(spec TopicSpec) (c meta.CreateTopic, err error) {
 	if err := c.Settings.Validate(c.Dispatch); err != nil {
 		return c, err
 	}
+	if b.cfg.Room != nil {
+		if err := b.cfg.Room(); err != nil {
+			b.cfg.LogMetrics.RefusedFull()
+			return c, err
+		}
+	}
 	v := b.cfg.Meta.View()
 	if _, err := v.Topic(c.Name); err != nil { // where the name is taken the metadata says so
 		if err := b.layout.unclaimed(c.Name, v.DeletedThrough(c.Name)+1); err != nil {

@@ -420,7 +420,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 // refuse turns a file system's error into the log's, and counts full disks.
 func (l *Log) refuse(op, name string, err error) error {
 	if errors.Is(err, vfs.ErrNoSpace) {
-		l.cfg.Metrics.refusedFull()
+		l.cfg.Metrics.RefusedFull()
 		return fault.New(fault.NoSpace, "%s/%d: %s %s: %w: nothing was written; it goes on by itself once there is room", l.cfg.Topic, l.cfg.Partition, op, name, err).With("file", name)
 	}
 	return ioError(l.cfg.Topic, l.cfg.Partition, op, name, err)

@@ -83,7 +83,8 @@ func (m *Metrics) flushFailed() {
 	}
 }
 
-func (m *Metrics) refusedFull() {
+// RefusedFull counts what was not begun because the disk is full. It is for whoever refuses before a log is asked.
+func (m *Metrics) RefusedFull() {
 	if m != nil {
 		m.full.Inc()
 	}

@@ -32,6 +32,18 @@ func (s *server) lockDataDir(context.Context) error {
 	case err != nil:
 		return fault.New(fault.IO, "lock data_dir = %q: %w; allowed: a directory that this user may write", s.cfg.DataDir, err).With("key", "data_dir")
 	}
+	s.reserve = newReserve(s.fs.FS, s.dir, s.log)
+	return nil
+}
+
+// holdReserve sees to it that the metadata has room to go on when the disk is full. Where it is full already, the start
+// goes on with what room there is.
+func (s *server) holdReserve(context.Context) error {
+	if err := s.reserve.hold(); err != nil {
+		s.log.Warn("there is no room for the metadata's reserve", "path", s.reserve.path, "bytes", reserveBytes, "err", err)
+	}
+	s.metrics.reserve(s.registry, s.reserve)
+	s.tasks.Go("keep the reserve", s.reserve.keep)
 	return nil
 }
 
@@ -48,7 +60,7 @@ func (s *server) unlock() error {
 // claimDataDir judges the last run and writes down that a new one is under way.
 func (s *server) claimDataDir(context.Context) (err error) {
 	// Its files are flushed past the watch: a failure there is an error of the claim, and is nothing to write down in it.
-	if s.claim, err = claimDir(s.fs.FS, s.dir, s.machine, s.log); err != nil {
+	if s.claim, err = claimDir(&reserveFS{s.fs.FS, s.reserve}, s.dir, s.machine, s.log); err != nil {
 		return err
 	}
 	v, i := s.claim.verdict, s.claim.identity

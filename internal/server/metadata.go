@@ -29,9 +29,10 @@ type metadata struct {
 
 // openMetadata recovers the metadata. Damage stops the start: nothing in the directory means anything without it.
 func (s *server) openMetadata(context.Context) (err error) {
+	disk := &reserveFS{s.fs, s.reserve}
 	m := &metadata{files: seglog.NewFiles(s.cfg.Storage.OpenFiles), metrics: seglog.NewMetrics(s.registry)}
 	log, report, err := seglog.Open(seglog.Config{
-		FS: s.fs, Dir: s.dir + "/" + logDir, SalvageDir: s.dir + "/" + salvageDir, Topic: metadataName, TopicID: metadataID(),
+		FS: disk, Dir: s.dir + "/" + logDir, SalvageDir: s.dir + "/" + salvageDir, Topic: metadataName, TopicID: metadataID(),
 		Mode: seglog.OnCommit, SegmentBytes: metadataSegmentBytes, IndexInterval: metadataIndex,
 		Crash: s.claim.verdict.crash, VerifyAllOnOpen: true, RepairChecksumTail: s.cfg.Storage.RepairChecksumTail,
 		Files: m.files, Metrics: m.metrics, Logger: s.log, Now: s.machine.now,
@@ -47,7 +48,7 @@ func (s *server) openMetadata(context.Context) (err error) {
 	m.log = log
 	state := meta.NewState()
 	m.group, err = raft.Open(raft.Config{
-		Log: newMetaLog(log), FS: s.fs, SnapshotDir: s.dir + "/" + snapshotDir, Machine: newMetaMachine(state),
+		Log: newMetaLog(log), FS: disk, SnapshotDir: s.dir + "/" + snapshotDir, Machine: newMetaMachine(state),
 		Logger: s.log, Registerer: s.registry, Now: s.machine.now,
 	})
 	if err != nil {

@@ -36,6 +36,19 @@ func newMetrics(reg prometheus.Registerer, version string) *metrics {
 	return m
 }
 
+// reserve tells whether r is there.
+func (m *metrics) reserve(reg prometheus.Registerer, r *reserve) {
+	obs.Register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "levee_server_metadata_reserve_bytes",
+		Help: "Room on the disk that is kept so that the metadata can go on when topics have filled it; 0 while the disk is too full for it.",
+	}, func() float64 {
+		if r.isHeld() {
+			return reserveBytes
+		}
+		return 0
+	}))
+}
+
 // lastRun says once how the run before this one ended.
 func (m *metrics) lastRun(c seglog.Crash) {
 	end := map[seglog.Crash]string{seglog.CleanStop: "clean", seglog.ProcessCrash: "process_crash", seglog.MachineCrash: "machine_crash"}[c]

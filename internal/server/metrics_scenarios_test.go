@@ -271,8 +271,10 @@ func moveFull(s *site) {
 		}
 		d.heal()
 	}, by("levee_storage_full_total", 1), by("levee_raft_append_failures_total", 1), by("levee_raft_stopped", 0),
-		by("levee_broker_topics", 0), by("levee_raft_propose_seconds", 0))
+		by("levee_broker_topics", 0), by("levee_raft_propose_seconds", 0), by("levee_server_metadata_reserve_bytes", -reserveBytes))
 	m.matchesDisk("metadata refused")
+	m.during("room for the metadata", func() { m.create(broker.TopicSpec{Name: "c"}) },
+		by("levee_storage_full_total", 0), by("levee_broker_topics", 1), by("levee_server_metadata_reserve_bytes", reserveBytes))
 }
 
 func moveFailedFlush(s *site) {

@@ -59,6 +59,8 @@ func warn(cfg *config.Config, log *slog.Logger, descriptors int64, known bool) {
 
 // server is one broker and all around it. start and stop, and what they call, run one after the other on the goroutine
 // of Run; they alone touch the fields that are not made by newServer.
+//
+// size: the composition root has one field a part
 type server struct {
 	cfg      *config.Config
 	options  Options
@@ -76,6 +78,7 @@ type server struct {
 	dir          string // the data directory, absolute
 	lock         io.Closer
 	claim        *claim
+	reserve      *reserve
 	metadata     atomic.Pointer[metadata]
 	broker       atomic.Pointer[broker.Broker]
 	endBroker    context.CancelFunc
@@ -122,6 +125,7 @@ func (s *server) start(ctx context.Context) error {
 		{"locking the data directory", s.lockDataDir},
 		{"opening the HTTP listener", s.listenHTTP}, // first of the listeners: it tells how far the rest is
 		{"finding out how the last run ended", s.claimDataDir},
+		{"reserving room for the metadata", s.holdReserve},
 		{"recovering the metadata", s.openMetadata}, // no log is opened before the line above is done
 		{"counting this start in the metadata", s.register},
 		{"opening partitions", s.startBroker}, // goes on in the background

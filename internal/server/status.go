@@ -66,6 +66,9 @@ func (s *server) problems(b *broker.Broker) []string {
 	if s.flushes.everRaised() {
 		list = append(list, "a flush to the disk failed: see the log for the file; what was not acknowledged before may be lost, restart the broker once the disk works")
 	}
+	if s.reserve != nil && !s.reserve.isHeld() {
+		list = append(list, "the disk is full: topics take no records until there is room, and no topic is created; make room, or delete topics")
+	}
 	if m := s.metadata.Load(); m != nil {
 		if err := m.err(); err != nil {
 			list = append(list, "metadata: "+err.Error())

@@ -1,0 +1,63 @@
+package simulation
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var rough = Options{Net: roughNet, Faults: roughDay, Skew: 50, Disk: DiskDelays{Jitter: 2 * time.Millisecond}}
+
+// TestCounterHolds is the runner with a core that is right.
+func TestCounterHolds(t *testing.T) {
+	start := time.Now()
+	n := Explore(t, counterWorld(noBug, rough), Amount(100, 2000))
+	t.Logf("%d runs in %v", n, time.Since(start))
+}
+
+// TestBrokenCoresAreFound: each bug is found, shrunk to little, and repeated from what is printed.
+func TestBrokenCoresAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		bug       bug
+		seeds     int
+		rule      string
+		decisions int
+	}{
+		"answers before its flush":       {earlyReply, 300, "linearizable", 12},
+		"lost update":                    {lostUpdate, 300, "linearizable", 8},
+		"name of a new file not durable": {noNameSync, 300, "linearizable", 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := counterWorld(c.bug, rough)
+			f := Find(s, 1, c.seeds, 3000)
+			if f == nil {
+				t.Fatalf("not found with %d seeds", c.seeds)
+			}
+			t.Logf("%v", f)
+			if f.Outcome.Failure.Rule != c.rule || f.Shrunk.Failure == nil || f.Shrunk.Failure.Rule != c.rule {
+				t.Fatalf("found %v, shrunk %v", f.Outcome.Failure, f.Shrunk.Failure)
+			}
+			if n := f.Shrunk.Schedule.Decisions(); n > c.decisions {
+				t.Errorf("shrunk to %d decisions, expected at most %d", n, c.decisions)
+			}
+			schedule, err := ParseSchedule(f.Shrunk.Schedule.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := Run(s, Replay(schedule), true)
+			if again.Hash != f.Shrunk.Hash || again.Failure == nil || *again.Failure != *f.Shrunk.Failure {
+				t.Errorf("the printed schedule ran to %v, hash %x, not %x", again.Failure, again.Hash, f.Shrunk.Hash)
+			}
+			if seed := Run(s, Seeded(f.Seed), false); seed.Hash != f.Outcome.Hash {
+				t.Errorf("seed %d ran differently", f.Seed)
+			}
+			if lines := strings.Count(f.String(), "\n"); lines > 120 {
+				t.Errorf("%d lines to read", lines)
+			}
+		})
+	}
+}
