@@ -36,7 +36,7 @@ type Campaign struct {
 	ToReady  time.Duration  // the slowest start, until the broker was ready
 	ToAck    time.Duration  // the slowest first acknowledgement, once publishers were let go
 	Kinds    map[string]int // how often each fault was
-	options  Options
+	Options  Options
 	started  time.Time
 	keepings string // where histories go when the test fails
 }
@@ -45,7 +45,7 @@ type Campaign struct {
 func Begin(t *testing.T, o Options) *Campaign {
 	t.Helper()
 	proc.Binary(t) // not on this test's clock
-	c := &Campaign{T: t, Rng: Seeded(t), Place: &proc.Place{}, Kinds: map[string]int{}, options: o, started: time.Now()}
+	c := &Campaign{T: t, Rng: Seeded(t), Place: &proc.Place{}, Kinds: map[string]int{}, Options: o, started: time.Now()}
 	c.keepings = proc.Dir(t)
 	if o.Dir == "" {
 		o.Dir = c.keepings
@@ -79,7 +79,7 @@ func (c *Campaign) Start() {
 	c.T.Helper()
 	c.Starts++
 	began := time.Now()
-	c.Broker = proc.Start(c.T, c.Dir, c.options.Broker)
+	c.Broker = proc.Start(c.T, c.Dir, c.Options.Broker)
 	c.ToReady = max(c.ToReady, time.Since(began))
 	c.Place.Set(c.Broker.GRPC)
 }
@@ -108,7 +108,7 @@ func (c *Campaign) Kill() {
 	for c.Rng.IntN(4) == 0 { // so soon again that it may not be ready yet, nor even up
 		began := time.Now()
 		c.Starts++
-		c.Broker = proc.Launch(c.T, c.Dir, c.options.Broker)
+		c.Broker = proc.Launch(c.T, c.Dir, c.Options.Broker)
 		if c.Rng.IntN(2) == 0 {
 			c.Broker.Listening()
 			c.Place.Set(c.Broker.GRPC)

@@ -27,6 +27,8 @@ type Options struct {
 	Env  map[string]string // further environment variables, e.g. LEVEE_LIMITS_RECORD_BYTES
 	Args []string          // further arguments
 	Cwd  string            // working directory; empty: the test's
+	// Under is a command that becomes the broker, with what it needs before the broker's own command line.
+	Under []string
 }
 
 // Broker is one broker process. Its methods are for one goroutine at a time, but for Running and PID.
@@ -61,7 +63,8 @@ func Launch(t testing.TB, dir string, o Options) *Broker {
 		t.Fatal(err)
 	}
 	args := append([]string{"server", "--data-dir", dir, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--output", "json"}, o.Args...)
-	b.cmd = exec.Command(Binary(t), args...)
+	line := append(append(append([]string(nil), o.Under...), Binary(t)), args...)
+	b.cmd = exec.Command(line[0], line[1:]...)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Env, b.cmd.Dir = b.out, log, Environment(o.Env), o.Cwd
 	b.cmd.SysProcAttr = dieWithParent()
 	go b.run()
@@ -177,6 +180,24 @@ func (b *Broker) Dial() *client.Client {
 	}
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// Doom says that the process may end by itself from now on, because the test has seen to that.
+func (b *Broker) Doom() { b.wanted = true }
+
+// Up waits until the broker listens or is gone, and reports whether it listens.
+func (b *Broker) Up() bool {
+	b.t.Helper()
+	select {
+	case <-b.out.seen:
+		b.Listening()
+		return true
+	case <-b.exited:
+		return false
+	case <-time.After(Patience):
+		b.t.Fatalf("the broker neither listens nor ends within %v; it printed:\n%s", Patience, b.tail())
+		return false
+	}
 }
 
 // PID returns the process's id.
