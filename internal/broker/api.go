@@ -24,7 +24,8 @@ type Config struct {
 	LogMetrics *seglog.Metrics       // what the logs count; nil: nothing
 	Registerer prometheus.Registerer // the broker's own metrics; nil: none
 	Logger     *slog.Logger          // nil: silent
-	Now        func() time.Time      // for retention, expiry and creation times; nil: time.Now
+	Now        func() time.Time      // for the times that clients see; nil: time.Now
+	Age        func() time.Time      // for retention and expiry; should never jump; nil: Now
 	NewID      func() [16]byte       // ids of new topics; nil: random
 
 	Defaults TopicDefaults

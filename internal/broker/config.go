@@ -70,6 +70,9 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Age == nil {
+		c.Age = c.Now
+	}
 	if c.NewID == nil {
 		c.NewID = func() (id [16]byte) {
 			_, _ = rand.Read(id[:]) // never fails: the program ends where there is no randomness

@@ -73,10 +73,10 @@ func (b *Broker) newTopic(m *meta.Topic) *topic {
 				MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry,
 				IndexInterval: b.cfg.IndexInterval,
 				Crash:         b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
-				Files: b.cfg.Files, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Now,
+				Files: b.cfg.Files, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
 			},
 			Settings: b.cfg.Defaults.forPartition(m.Settings), Meta: b.cfg.Meta, Name: m.Name,
-			Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Now,
+			Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Age,
 		}))
 	}
 	return t

@@ -11,7 +11,7 @@ func (s *server) startBroker(context.Context) error {
 	c, m := s.cfg, s.metadata.Load()
 	b, err := broker.New(broker.Config{
 		Meta: m.store, FS: s.fs, DataDir: s.dir, Room: s.reserve.room,
-		Files: m.files, LogMetrics: m.metrics, Registerer: s.registry, Logger: s.log, Now: s.machine.now,
+		Files: m.files, LogMetrics: m.metrics, Registerer: s.registry, Logger: s.log, Now: s.machine.now, Age: s.claim.ages.now,
 		Defaults: broker.TopicDefaults{
 			Fsync: c.Storage.Fsync, FsyncInterval: c.Storage.FsyncInterval, SegmentBytes: c.Storage.SegmentBytes,
 			RetentionBytes: c.Storage.RetentionBytes, RetentionAge: c.Storage.RetentionAge,

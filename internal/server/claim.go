@@ -17,10 +17,12 @@ type machine struct {
 	sync   func(dir string) error // writes back every file system below dir
 	newID  func() id
 	now    func() time.Time
+	uptime func() time.Duration // since any moment; no change of the clock changes it
 }
 
 // thisMachine is the real one.
 func thisMachine() machine {
+	began := time.Now()
 	return machine{
 		bootID: vfs.BootID,
 		sync:   vfs.SyncFilesystems,
@@ -28,7 +30,8 @@ func thisMachine() machine {
 			_, _ = rand.Read(i[:]) // never fails: the program ends where there is no randomness
 			return i
 		},
-		now: time.Now,
+		now:    time.Now,
+		uptime: func() time.Duration { return time.Since(began) },
 	}
 }
 
@@ -40,8 +43,8 @@ func thisMachine() machine {
 type claim struct {
 	fs      vfs.FS
 	dir     string
-	now     func() time.Time
-	verdict verdict // how the last run was judged
+	ages    *ageClock // what the files are dated by, so that the next start can go on from there
+	verdict verdict   // how the last run was judged
 
 	turn     chan struct{} // holds one token; whoever has it may touch what follows
 	identity identity
@@ -106,8 +109,12 @@ func claimDir(fs vfs.FS, dir string, m machine, log *slog.Logger) (*claim, error
 			log.Error("syncing the file systems below the data directory failed: what the last run left may be incomplete", "dir", dir, "err", err)
 		}
 	}
-	now := m.now().UnixMilli()
-	c := &claim{fs: fs, dir: dir, now: m.now, verdict: v, turn: make(chan struct{}, 1), number: f.registration}
+	start, odd := startOfAges(m.now(), f.seen())
+	if odd != "" {
+		log.Warn("ages are counted from the last run on: retention keeps what it cannot know to be old; set the machine's clock if it is wrong", "because", odd)
+	}
+	now := start.UnixMilli()
+	c := &claim{fs: fs, dir: dir, ages: newAgeClock(start, m.uptime), verdict: v, turn: make(chan struct{}, 1), number: f.registration}
 	c.turn <- struct{}{}
 	if f.identity != nil {
 		c.identity = *f.identity
@@ -140,9 +147,12 @@ func (c *claim) change(edit func(r *run) bool) error {
 	if !edit(&c.run) {
 		return nil
 	}
-	c.run.ChangedMs = c.now().UnixMilli()
+	c.run.ChangedMs = c.ages.now().UnixMilli()
 	return writeStamp(c.fs, c.dir, &c.run)
 }
+
+// dated writes the run file again, as it is, so that a crash does not make the next start think that no time went by.
+func (c *claim) dated() error { return c.change(func(*run) bool { return true }) }
 
 // settled records that every log was opened since the start, so the crash before it has had its last consequence.
 func (c *claim) settled() error {

@@ -32,6 +32,7 @@ func (c *computer) machine() machine {
 		sync:   func(string) error { c.synced++; return c.syncErr },
 		newID:  func() id { c.ids++; return id{c.ids} },
 		now:    func() time.Time { return time.UnixMilli(1700000000000) },
+		uptime: func() time.Duration { return 0 },
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
@@ -83,10 +84,16 @@ func (s *server) onFailedFlush(path string, err error) {
 }
 
 // noteFailures writes a failed flush down at once, as well as it can: if this process is killed later, the next start has
-// to know.
+// to know. And now and then it writes down what time it is.
 func (s *server) noteFailures(ctx context.Context) error {
+	tick := time.NewTicker(datedEvery)
+	defer tick.Stop()
 	for {
 		select {
+		case <-tick.C:
+			if err := s.claim.dated(); err != nil {
+				s.log.Warn("could not record the time; it is tried again", "err", err, "after", datedEvery)
+			}
 		case <-s.flushes.raised:
 			if err := s.claim.flushFailed(); err != nil {
 				s.log.Error("could not record that a flush failed; it is tried again at the next failure and at the stop", "err", err)
@@ -96,6 +103,9 @@ func (s *server) noteFailures(ctx context.Context) error {
 		}
 	}
 }
+
+// datedEvery is how far the time that a crash leaves on disk may be behind.
+const datedEvery = time.Hour
 
 // alarm is raised any number of times, from anywhere, and heard at least once after each.
 type alarm struct {

@@ -1,6 +1,10 @@
 package server
 
-import "github.com/leveemq/levee/internal/seglog"
+import (
+	"time"
+
+	"github.com/leveemq/levee/internal/seglog"
+)
 
 // found is what a start finds out about a data directory before it opens anything in it.
 type found struct {
@@ -10,6 +14,19 @@ type found struct {
 	peers        uint64    // the newest number that other brokers hold for it; 0: there are none to ask
 	boot         string    // of the machine, now; empty: it cannot be read
 	empty        bool      // there is neither metadata nor any log
+}
+
+// seen returns the newest time that the files know of; zero: none. It may be one before 1970.
+func (f *found) seen() time.Time {
+	switch i, r := f.identity, f.run; {
+	case i != nil && r != nil:
+		return time.UnixMilli(max(i.CreatedMs, i.RotatedMs, r.StartedMs, r.ChangedMs))
+	case i != nil:
+		return time.UnixMilli(max(i.CreatedMs, i.RotatedMs))
+	case r != nil:
+		return time.UnixMilli(max(r.StartedMs, r.ChangedMs))
+	}
+	return time.Time{}
 }
 
 // verdict says what a data directory may vouch for, and what has to be done before anything in it opens.

@@ -35,7 +35,7 @@ func (s *server) openMetadata(context.Context) (err error) {
 		FS: disk, Dir: s.dir + "/" + logDir, SalvageDir: s.dir + "/" + salvageDir, Topic: metadataName, TopicID: metadataID(),
 		Mode: seglog.OnCommit, SegmentBytes: metadataSegmentBytes, IndexInterval: metadataIndex,
 		Crash: s.claim.verdict.crash, VerifyAllOnOpen: true, RepairChecksumTail: s.cfg.Storage.RepairChecksumTail,
-		Files: m.files, Metrics: m.metrics, Logger: s.log, Now: s.machine.now,
+		Files: m.files, Metrics: m.metrics, Logger: s.log, Now: s.claim.ages.now,
 	})
 	if err != nil {
 		return fmt.Errorf("the metadata cannot be read, and no broker can start without: %w", err)
