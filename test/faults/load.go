@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -13,18 +12,19 @@ import (
 
 	"github.com/leveemq/levee/client"
 	"github.com/leveemq/levee/record"
+	"github.com/leveemq/levee/test/history"
 	"github.com/leveemq/levee/test/proc"
 )
 
 // Load is publishers at work on one topic, each with a connection of its own, and the history they write. Its methods
 // are for the test's goroutine.
 type Load struct {
-	T          *testing.T
-	Place      *proc.Place
-	Topic      string
-	Partitions int32
-	History    *History
-	Counts     Counts // as of the last Check
+	T           *testing.T
+	Place       *proc.Place
+	Topic       string // with its namespace
+	Incarnation uint64
+	Partitions  int32
+	History     *history.History
 
 	acks       acks
 	publishers []*publisher
@@ -41,33 +41,26 @@ func (c *Campaign) Load(spec client.TopicSpec) *Load {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
-	if _, err := cl.Admin().CreateTopic(ctx, spec); err != nil {
+	made, err := cl.Admin().CreateTopic(ctx, spec)
+	if err != nil {
 		c.T.Fatal(err)
 	}
-	l := NewLoad(c.T, c.Place, spec.Name, max(1, spec.Partitions))
+	info := history.TopicInfo{Topic: made.Name, Incarnation: made.Incarnation, Fsync: *made.Effective.Fsync}
+	if info.Fsync == history.FsyncPeriodic {
+		info.Interval = *made.Effective.FsyncInterval
+	}
+	c.History.Topic(info)
+	l := &Load{
+		T: c.T, Place: c.Place, Topic: made.Name, Incarnation: made.Incarnation, Partitions: max(1, spec.Partitions),
+		History: c.History, gate: make(chan struct{}),
+	}
 	c.Loads = append(c.Loads, l)
-	return l
-}
-
-// NewLoad returns a load on a topic that exists, without a publisher yet. The test's end crashes those it gets.
-func NewLoad(t *testing.T, place *proc.Place, topic string, partitions int32) *Load {
-	l := &Load{T: t, Place: place, Topic: topic, Partitions: partitions, History: NewHistory(), gate: make(chan struct{})}
-	t.Cleanup(func() {
+	c.T.Cleanup(func() {
 		for _, p := range l.publishers {
 			p.crash()
 		}
 	})
 	return l
-}
-
-// Check reads the topic to its end, and compares it with the history. What does not fit is an error of the test.
-func (l *Load) Check(when string) {
-	l.T.Helper()
-	broken, counts := l.History.Check(l.Read())
-	l.Counts = counts
-	for _, b := range broken {
-		l.T.Errorf("%s: %s: %s", when, l.Topic, b)
-	}
 }
 
 // acks counts acknowledgements, and says when there were enough.
@@ -141,7 +134,7 @@ type Kind struct {
 type publisher struct {
 	load     *Load
 	kind     Kind
-	id       int32
+	seen     *history.Producer
 	client   *client.Client
 	producer *client.Producer
 	cancel   context.CancelFunc
@@ -166,7 +159,8 @@ func Crowd(rng *rand.Rand) int { return int(math.Exp(rng.Float64() * math.Log(64
 // Add adds one publisher. The broker must be there.
 func (l *Load) Add(k Kind) {
 	l.T.Helper()
-	p := &publisher{load: l, kind: k, id: l.History.AddProducer(k.Idempotent, k.Ordered), done: make(chan struct{})}
+	p := &publisher{load: l, kind: k, done: make(chan struct{})}
+	p.seen = l.History.Producer(history.ProducerInfo{Topic: l.Topic, Incarnation: l.Incarnation, Idempotent: k.Idempotent, Ordered: k.Ordered, Mortal: k.Mortal})
 	p.client = l.Place.Client(l.T)
 	if k.Timeout == 0 {
 		k.Timeout = proc.Patience
@@ -205,7 +199,7 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		v := p.load.History.Begin(p.id, p.load.partitionOf)
+		v := p.seen.BeginFunc(p.load.partitionOf)
 		payload = appendPayload(payload[:0], v)
 		p.producer.Publish(ctx, record.Record{Value: payload}, func(a client.Ack, err error) {
 			p.load.ended(v, a, err)
@@ -218,15 +212,15 @@ func (p *publisher) run(ctx context.Context) {
 }
 
 // ended notes what became of a publish.
-func (l *Load) ended(v Value, a client.Ack, err error) {
+func (l *Load) ended(v history.Value, a client.Ack, err error) {
 	switch kind := client.KindOf(err); kind {
 	case "":
-		l.History.End(v, OK, a.Offset, a.Duplicate, nil)
+		l.History.End(v, history.OK, a.Offset, a.Duplicate, nil)
 		l.acks.add()
 	case client.KindOutcomeUnknown:
-		l.History.End(v, Unknown, 0, false, err)
+		l.History.End(v, history.Unknown, 0, false, err)
 	default:
-		l.History.End(v, Failed, 0, false, err)
+		l.History.End(v, history.Fail, 0, false, err)
 	}
 }
 
@@ -235,6 +229,7 @@ func (p *publisher) crash() {
 	p.cancel()
 	_ = p.client.Close()
 	<-p.done
+	p.seen.Gone()
 }
 
 // finish stops a publisher in good order: all it has under way is answered.
@@ -294,9 +289,9 @@ func Await(t *testing.T, c <-chan struct{}, what string) {
 // A payload is its value, and bytes that follow from it, so that a wrong one cannot pass for another.
 const payloadHeader = 8
 
-func (l *Load) partitionOf(v Value) int32 { return int32(mix(v) % uint64(l.Partitions)) }
+func (l *Load) partitionOf(v history.Value) int32 { return int32(mix(v) % uint64(l.Partitions)) }
 
-func mix(v Value) uint64 {
+func mix(v history.Value) uint64 {
 	x := uint64(uint32(v.Producer))<<32 | uint64(uint32(v.Seq))
 	x ^= x >> 31
 	x *= 0x9e3779b97f4a7c15
@@ -306,7 +301,7 @@ func mix(v Value) uint64 {
 }
 
 // payloadSize is mostly some hundred bytes, sometimes some thousand, and once in a while more than a segment.
-func payloadSize(v Value) int {
+func payloadSize(v history.Value) int {
 	x := mix(v) >> 8
 	switch {
 	case x%1000 == 0:
@@ -317,7 +312,7 @@ func payloadSize(v Value) int {
 	return payloadHeader + int(x>>10%400)
 }
 
-func appendPayload(to []byte, v Value) []byte {
+func appendPayload(to []byte, v history.Value) []byte {
 	start, size := len(to), payloadSize(v)
 	to = binary.BigEndian.AppendUint32(to, uint32(v.Producer))
 	to = binary.BigEndian.AppendUint32(to, uint32(v.Seq))
@@ -327,59 +322,62 @@ func appendPayload(to []byte, v Value) []byte {
 	return to[:start+size]
 }
 
-func valueOf(payload []byte) Value {
+func valueOf(payload []byte) history.Value {
 	if len(payload) < payloadHeader {
-		return Value{-1, -1}
+		return history.Value{Producer: -1, Seq: -1}
 	}
-	return Value{int32(binary.BigEndian.Uint32(payload)), int32(binary.BigEndian.Uint32(payload[4:]))}
+	return history.Value{Producer: int32(binary.BigEndian.Uint32(payload)), Seq: int32(binary.BigEndian.Uint32(payload[4:]))}
 }
 
-// Read reads the topic from its beginning to its present end, in every partition.
-func (l *Load) Read() Reading {
-	t, topic := l.T, l.Topic
-	t.Helper()
-	c := l.Place.Client(t)
+// Read reads the topic into the history, from its beginning to its present end, in every partition.
+func (l *Load) Read() {
+	l.T.Helper()
+	c := l.Place.Client(l.T)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
-	r := Reading{Start: l.History.Now(), Partitions: make([][]Entry, l.Partitions)}
-	left := map[int32]bool{}
+	left := map[int32]*history.Reading{}
 	for p := range l.Partitions {
-		left[p] = true
+		left[p] = l.History.Reading(l.Topic, l.Incarnation, p, "broker", 0)
 	}
-	consumer, err := c.Consume(ctx, topic, client.ConsumerConfig{
+	consumer, err := c.Consume(ctx, l.Topic, client.ConsumerConfig{
 		From: client.Offset(0),
 		OnLost: func(p int32, from, to int64) {
-			r.Lost = append(r.Lost, fmt.Sprintf("partition %d: offsets %d to %d", p, from, to))
+			if r := left[p]; r != nil {
+				r.Told(history.Lost, from, to)
+			}
 		},
-		OnCaughtUp: func(p int32, _ int64) { delete(left, p); stopIfNone(left, cancel) },
+		OnCaughtUp: func(p int32, next int64) {
+			if r := left[p]; r != nil {
+				r.End(next)
+			}
+			if delete(left, p); len(left) == 0 {
+				cancel()
+			}
+		},
 	})
 	if err != nil {
-		t.Fatal(err)
+		l.T.Fatal(err)
 	}
 	defer consumer.Close()
 	var want []byte
 	for {
 		batch, err := consumer.NextBatch(ctx)
 		if err != nil && len(left) == 0 {
-			return r
+			return
 		}
 		if err != nil {
-			t.Fatalf("read %s: %v", topic, err)
+			l.T.Fatalf("read %s: %v", l.Topic, err)
 		}
 		for i := range batch {
 			m := &batch[i]
 			v := valueOf(m.Value)
 			if want = appendPayload(want[:0], v); !bytes.Equal(m.Value, want) {
-				t.Fatalf("partition %d: offset %d has %d bytes that nobody wrote: %.40x", m.Partition, m.Offset, len(m.Value), m.Value)
+				l.T.Fatalf("partition %d: offset %d has %d bytes that nobody wrote: %.40x", m.Partition, m.Offset, len(m.Value), m.Value)
 			}
-			r.Partitions[m.Partition] = append(r.Partitions[m.Partition], Entry{m.Offset, v})
+			if r := left[m.Partition]; r != nil {
+				r.Record(m.Offset, v)
+			}
 		}
-	}
-}
-
-func stopIfNone(left map[int32]bool, stop func()) {
-	if len(left) == 0 {
-		stop()
 	}
 }

@@ -60,7 +60,7 @@ func follow(c *Campaign) *follower {
 func (f *follower) complain(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.wrong) < maxViolations {
+	if len(f.wrong) < 20 {
 		f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 	}
 }
@@ -176,9 +176,9 @@ func TestTermDrains(t *testing.T) {
 			c.Pause()
 			c.Loads[0].Finish()
 			c.Check("after the last answer")
-			counts := c.Loads[0].Counts
-			if counts.Unknown+counts.Failed+counts.Duplicates > 0 || c.Loads[0].History.Pending() > 0 {
-				t.Errorf("an orderly stop left %d publishes unknown, %d failed, %d open, and %d records twice", counts.Unknown, counts.Failed, c.Loads[0].History.Pending(), counts.Duplicates)
+			counts := c.Counts
+			if counts.Unknown+counts.Failed+counts.Duplicates > 0 || counts.Pending > 0 {
+				t.Errorf("an orderly stop left %d publishes unknown, %d failed, %d open, and %d records twice", counts.Unknown, counts.Failed, counts.Pending, counts.Duplicates)
 			}
 			c.Broker.Await("where the consumer has everything", func() bool { return reader.records() >= int64(counts.Records) })
 			reader.close()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/client"
+	"github.com/leveemq/levee/test/history"
 	"github.com/leveemq/levee/test/proc"
 )
 
@@ -101,7 +102,7 @@ func (c *Campaign) runUntilKilled(call string, under []string) (struck bool) {
 	}
 	c.Place.Set("")
 	c.strike()
-	c.Fault("kill at "+call, began)
+	c.Fault("kill at "+call, began, history.Cost{})
 	c.Pause()
 	return struck
 }
