@@ -1,6 +1,9 @@
 package history
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // recovery is what came of one topic's publishes after one heal.
 type recovery struct {
@@ -20,6 +23,9 @@ func (c *checker) liveness() {
 		until := c.now
 		if i < len(c.faults) {
 			until = min(until, c.faults[i].start)
+		}
+		if slices.ContainsFunc(c.faults, func(f fault) bool { return f.start <= e.at && e.at < f.end }) {
+			until = e.at // something was still broken
 		}
 		heals = append(heals, e)
 		limits = append(limits, until)
@@ -96,8 +102,8 @@ func (c *checker) publishedAfter(heals []heal, limits []int64, short []bool) {
 			}
 		})
 	}
-	for s, found := range after {
-		for i, f := range found {
+	for _, s := range c.h.all() {
+		for i, f := range after[s] {
 			deadline := f.tried + int64(c.o.PublishWithin)
 			switch {
 			case f.tried == forever || f.succeeded <= deadline:

@@ -18,12 +18,13 @@ type losses struct {
 	l       *log
 	judged  map[int64]bool // offsets that some reading missed, once for all readings
 	settled spans          // what readers were told is lost, by readings judged already
-	before  spans          // what was read by readings that had ended when the present one began
+	before  spans          // what had been read or delivered when the present reading began
+	given   []int          // by subscriber: how many of its deliveries are in before
 	first   map[loss]int64
 }
 
 // lost checks that what was acknowledged is there: whatever is known to stand at an offset when a reading begins, because
-// it was acknowledged there or read there, must be in that reading, unless the topic's retention or compaction has
+// it was acknowledged, read or delivered, must be in that reading, unless the topic's retention or compaction has
 // removed it or a fault was allowed to cost it.
 func (c *checker) lost() {
 	for _, l := range c.h.logs {
@@ -40,7 +41,7 @@ func (c *checker) lostIn(l *log) {
 		i, _ := l.acked.find(offset)
 		l.acked.chunks[i].oldest = min(l.acked.chunks[i].oldest, c.h.publish(v).end)
 	})
-	s := &losses{c: c, l: l, judged: map[int64]bool{}, first: map[loss]int64{}}
+	s := &losses{c: c, l: l, judged: map[int64]bool{}, first: map[loss]int64{}, given: make([]int, len(l.subs))}
 	begun := slices.DeleteFunc(slices.Clone(l.readings), func(r *Reading) bool { return !r.ended() })
 	ended := slices.Clone(begun)
 	slices.SortStableFunc(begun, func(a, b *Reading) int { return int(min(max(a.start-b.start, -1), 1)) })
@@ -54,10 +55,22 @@ func (c *checker) lostIn(l *log) {
 			}
 			ended = ended[1:]
 		}
+		s.delivered(r.start)
 		s.reading(r)
 	}
 	s.prefix()
 	s.acknowledged()
+}
+
+// delivered adds to before what subscriptions had delivered by a time.
+func (s *losses) delivered(at int64) {
+	for i, sub := range s.l.subs {
+		for ; s.given[i] < len(sub.deliveries) && sub.deliveries[s.given[i]].at <= at; s.given[i]++ {
+			if d := &sub.deliveries[s.given[i]]; d.why == 0 {
+				s.before = s.before.add(span{d.from, d.from})
+			}
+		}
+	}
 }
 
 // reading judges one reading.
@@ -199,7 +212,7 @@ func reads(r *Reading, offset int64) bool {
 // prefix checks that what survived a fault comes before what it has cost: of the records that were acknowledged before
 // the fault, and so are of one generation, none stands behind a lost one.
 func (s *losses) prefix() {
-	for at, first := range s.first {
+	for at, first := range s.first { // seldom more than one
 		f := s.c.faults[at.fault]
 		young := func(k *chunk) bool { return k.oldest <= f.start }
 		s.l.acked.eachChunk(first+1, forever, young, func(offset int64, v Value) {

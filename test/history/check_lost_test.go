@@ -81,6 +81,17 @@ func TestLost(t *testing.T) {
 			s.log = nil
 			s.read()
 		}, want: "value 2/0 was read at offset 0 and is lost: for reading 1 of a the log ends at 0"},
+		{name: "delivered before, though never acknowledged", play: func(s *scene) {
+			v := s.begin(2)
+			s.subscribe(0, "")
+			s.deliver(0, v, "")
+			s.read()
+		}, want: "value 2/0 was read at offset 0 and is lost: for reading 0 of a the log ends at 0"},
+		{name: "delivered later", play: func(s *scene) {
+			v := s.begin(2)
+			s.subscribe(0, "")
+			s.readAs(0, func(*reading) { s.deliver(0, v, "") })
+		}},
 		{name: "read by a reading that had not ended", play: func(s *scene) {
 			v := s.begin(2)
 			s.readAs(0, func(r *reading) {

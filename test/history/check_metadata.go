@@ -19,21 +19,31 @@ func (c *checker) metadata(calls []MetadataCall) {
 	c.localReads(calls)
 	deadline := time.Now().Add(c.o.MetadataTime)
 	byTopic := topicOperations(calls)
-	for _, topic := range sortedKeys(byTopic) {
-		ops := byTopic[topic]
-		left := time.Until(deadline)
+	// Each topic has its share of the time, so that a hard one does not hide what is wrong with others; those that need
+	// more share what is left in the end.
+	hard := c.judge(byTopic, sortedKeys(byTopic), deadline)
+	for _, topic := range c.judge(byTopic, hard, deadline) {
+		c.r.Undecided = append(c.r.Undecided, fmt.Sprintf("topic %s: its %d metadata operations were not judged within %v", topic, len(byTopic[topic]), c.o.MetadataTime))
+	}
+}
+
+// judge judges topics, and returns those for which the time was too short.
+func (c *checker) judge(byTopic map[string][]porcupine.Operation, topics []string, deadline time.Time) (hard []string) {
+	for i, topic := range topics {
+		share := time.Until(deadline) / time.Duration(len(topics)-i)
 		result := porcupine.Unknown
-		if left > 0 {
-			result = porcupine.CheckOperationsTimeout(topicModel, ops, left)
+		if share > 0 {
+			result = porcupine.CheckOperationsTimeout(topicModel, byTopic[topic], share)
 		}
 		switch result {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			c.r.Undecided = append(c.r.Undecided, fmt.Sprintf("topic %s: its %d metadata operations were not judged within %v", topic, len(ops), c.o.MetadataTime))
+			hard = append(hard, topic)
 		case porcupine.Illegal:
-			c.complain(CheckMetadata, "topic %s: its %d metadata operations do not fit into any order%s", topic, len(ops), c.draw(ops))
+			c.complain(CheckMetadata, "topic %s: its %d metadata operations do not fit into any order%s", topic, len(byTopic[topic]), c.draw(byTopic[topic]))
 		}
 	}
+	return hard
 }
 
 // draw draws the first topic that fails, and says where.

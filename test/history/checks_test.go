@@ -129,6 +129,40 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
+func TestCounts(t *testing.T) {
+	s := newScene(t)
+	s.ack(0)
+	v := s.begin(2)
+	s.store(v)
+	s.fault(CostNothing)
+	s.end(v, OK, s.store(v))
+	w := s.begin(0)
+	s.apply(Event{Op: opPublish, Value: &w, Start: s.at, End: s.tick(), Outcome: "ok", Offset: s.store(w), Duplicate: true})
+	for range 2 {
+		u := s.begin(1)
+		s.end(u, Unknown, 0)
+		s.store(u)
+	}
+	s.end(s.begin(1), Unknown, 0)
+	s.end(s.begin(1), Fail, 0)
+	s.begin(1)
+	s.read()
+	s.end(s.begin(0), OK, 6)
+	s.subscribe(0, "")
+	s.deliver(0, s.log[0], "")
+	s.deliver(0, s.log[0], "")
+	want := Counts{
+		Publishes: 9, Answered: 8, Acked: 4, Failed: 1, Unknown: 3, Pending: 1, Resent: 1, Records: 6, Duplicates: 1, UnknownKept: 2,
+		Unread: 1, Readings: 1, Deliveries: 2, Redelivered: 1, Faults: 1,
+	}
+	if r := s.h.Check(Options{}); r.Counts != want || !r.OK() {
+		t.Errorf("got %+v, want %+v and nothing wrong", r, want)
+	}
+}
+
+// TestOrder shows the check what is out of order and what only looks like it.
+//
+// size: one table, a few lines a plant
 func TestOrder(t *testing.T) {
 	grow(t, CheckOrder, []plant{
 		{name: "idempotent", play: func(s *scene) {
@@ -143,6 +177,26 @@ func TestOrder(t *testing.T) {
 			s.end(a, OK, s.store(a))
 			s.read()
 		}, want: "offset 1 has value 1/0 of an ordered producer, behind its 1"},
+		{name: "idempotent, where something else was lost", play: func(s *scene) {
+			s.periodic()
+			a, b := s.begin(0), s.begin(0)
+			s.store(b)
+			s.store(a)
+			s.fault(CostUnsynced)
+			s.readAs(0, func(r *reading) { r.told("lost", 2, 9) })
+		}, want: "offset 1 has value 0/0 of an idempotent producer, behind its 1"},
+		{name: "idempotent, sent again because it was lost", play: func(s *scene) {
+			s.periodic()
+			a := s.begin(0)
+			s.store(a)
+			s.read()
+			s.fault(CostUnsynced)
+			s.end(a, OK, 10)
+			r := s.beginRead(0)
+			r.told("lost", 0, 9)
+			r.record(10, a)
+			r.end()
+		}},
 		{name: "ordered, answers", play: func(s *scene) {
 			a, b := s.begin(1), s.begin(1)
 			s.end(b, OK, 0)
@@ -385,6 +439,9 @@ func TestInvented(t *testing.T) {
 	})
 }
 
+// TestLiveness shows the check heals after which too little happened, and such after which enough did.
+//
+// size: one table, a few lines a plant
 func TestLiveness(t *testing.T) {
 	heal := func(s *scene, subscriptions ...string) {
 		s.apply(Event{Op: opHeal, Start: s.tick(), Subscriptions: subscriptions})
@@ -474,11 +531,21 @@ func TestLiveness(t *testing.T) {
 			wait(s, 6)
 		}, want: "subscription other had records waiting"},
 	})
-	s := newScene(t)
-	heal(s)
-	s.begin(0)
-	s.fault(CostNothing)
-	if r := s.h.Check(Options{}); r.Counts.HealsShort != 1 {
-		t.Errorf("got %+v, want one heal that was too short", r.Counts)
+	for name, play := range map[string]func(*scene){
+		"fault soon":         func(s *scene) { heal(s); s.begin(0); s.fault(CostNothing); wait(s, 60) },
+		"end soon":           func(s *scene) { heal(s); s.begin(0); wait(s, 1) },
+		"end soon, delivery": func(s *scene) { heal(s, "s"); wait(s, 1) },
+		"not healed": func(s *scene) {
+			s.apply(Event{Op: opFault, Start: s.tick(), End: s.at + 30*second})
+			heal(s, "s")
+			s.begin(0)
+			wait(s, 60)
+		},
+	} {
+		s := newScene(t)
+		play(s)
+		if r := s.h.Check(Options{}); r.Counts.HealsShort != 1 || !r.OK() {
+			t.Errorf("%s: got %+v, want one heal that was too short, and nothing wrong", name, r)
+		}
 	}
 }

@@ -70,11 +70,9 @@ func (h *History) Write(w io.Writer) error {
 	defer h.mu.Unlock()
 	out := &recorder{w: bufio.NewWriterSize(w, 1<<16)}
 	put := func(e Event) { out.write(&e) }
-	for _, topic := range sortedKeys(h.streams) {
-		for _, s := range h.streams[topic] {
-			for _, t := range s.infos {
-				put(topicEvent(t))
-			}
+	for _, s := range h.all() {
+		for _, t := range s.infos {
+			put(topicEvent(t))
 		}
 	}
 	for _, p := range h.producers {

@@ -285,6 +285,14 @@ func (h *History) stream(topic string, incarnation uint64) *stream {
 	return s
 }
 
+// all returns all streams, in order of their topics.
+func (h *History) all() (all []*stream) {
+	for _, topic := range sortedKeys(h.streams) {
+		all = append(all, h.streams[topic]...)
+	}
+	return all
+}
+
 // log returns a partition's log.
 func (h *History) log(id logID) *log {
 	i, ok := h.logOf[id]

@@ -139,6 +139,10 @@ func TestMetadata(t *testing.T) {
 			s.created(1)
 			s.did(Event{Op: opSettings, Outcome: "fail", Error: NotFound})
 		}, want: none},
+		{name: "described as absent though it was there", play: func(s *scene) {
+			s.created(1)
+			s.did(Event{Op: opDescribe, Outcome: "fail", Error: NotFound})
+		}, want: none},
 		{name: "side by side", play: func(s *scene) {
 			at := s.tick()
 			s.did(Event{Op: opDescribe, Outcome: "ok", Start: at})
@@ -215,9 +219,15 @@ func TestUndecided(t *testing.T) {
 		s.described(Event{Exists: true, Settings: string(rune('A' + i*17%40))})
 	}
 	s.described(Event{Exists: true, Settings: "no such"})
-	r := s.h.Check(Options{MetadataTime: 50 * time.Millisecond})
-	if len(r.Undecided) != 1 || !strings.Contains(r.Undecided[0], "were not judged within 50ms") || r.OK() {
+	for range 2 { // a topic behind it
+		s.did(Event{Op: opCreate, Topic: "u", Outcome: "ok", Incarnation: 1})
+	}
+	r := s.h.Check(Options{MetadataTime: 500 * time.Millisecond})
+	if len(r.Undecided) != 1 || !strings.Contains(r.Undecided[0], "topic t: its 161 metadata operations were not judged within 500ms") || r.OK() {
 		t.Errorf("got %+v, want one topic that was not judged", r)
+	}
+	if len(r.Violations) != 1 || !strings.Contains(r.Violations[0].Text, "topic u") {
+		t.Errorf("got %q, want the other topic judged all the same", r.Violations)
 	}
 }
 

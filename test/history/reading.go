@@ -72,7 +72,8 @@ func (r *Reading) String() string {
 func (r *Reading) ended() bool { return r.end != forever }
 
 // Reading begins a reading. source says who serves it: a broker, a tier, a listener. from is the first offset asked for,
-// or -1 for a reading that may begin anywhere.
+// or -1 for a reading that may begin anywhere. Whatever was acknowledged before this call must be read: of a source that may
+// be behind, begin a reading when it has caught up.
 func (h *History) Reading(topic string, incarnation uint64, partition int32, source string, from int64) *Reading {
 	start := h.now()
 	h.mu.Lock()

@@ -128,11 +128,11 @@ func (c *checker) underLock() []MetadataCall {
 	c.faults = slices.Clone(h.faults)
 	slices.SortStableFunc(c.faults, func(a, b fault) int { return cmp.Compare(a.start, b.start) })
 	c.count()
-	for check, run := range map[int]func(){
+	for check, run := range []func(){
 		CheckLost: c.lost, CheckOffsets: c.offsets, CheckCopies: c.duplicates, CheckOrder: c.order, CheckHoles: c.holes,
 		CheckLiveness: c.liveness, CheckInvented: c.invented,
 	} {
-		if c.wants(check) {
+		if run != nil && c.wants(check) {
 			run()
 		}
 	}

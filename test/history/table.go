@@ -78,8 +78,7 @@ func (t *table) each(from, to int64, fn func(offset int64, v Value)) {
 
 // eachChunk is each for those chunks that want accepts.
 func (t *table) eachChunk(from, to int64, want func(*chunk) bool, fn func(offset int64, v Value)) {
-	from = max(from, math.MinInt64+chunkSize)
-	first := sort.Search(len(t.chunks), func(i int) bool { return t.chunks[i].base > from-chunkSize })
+	first := sort.Search(len(t.chunks), func(i int) bool { return t.chunks[i].base >= from&^(chunkSize-1) })
 	for _, c := range t.chunks[first:] {
 		if c.base > to {
 			return
