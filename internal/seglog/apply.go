@@ -35,6 +35,8 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 			}
 		case "write":
 			err = writeWhole(p.fs, r.Path, r.data)
+		case "snapshot":
+			err = vfs.WriteFileAtomic(p.fs, r.Path, r.data)
 		default:
 			panic("seglog: BUG: unknown repair " + r.Op)
 		}

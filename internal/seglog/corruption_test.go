@@ -412,8 +412,14 @@ func (r rot) judge(err error) string {
 		return fmt.Sprintf("not a corruption error, but %v", err)
 	}
 	at := r.p.frameOf(r.name, r.bit/8)
-	if c.Path != r.p.path(r.name) || c.Position != at || c.Topic != r.p.cfg.Topic {
+	if c.Path != r.p.path(r.name) || c.Position != at || c.Topic != r.p.cfg.Topic || c.Partition != r.p.cfg.Partition {
 		return fmt.Sprintf("the error names %s byte %d, the damaged frame is at byte %d: %v", c.Path, c.Position, at, err)
+	}
+	text := err.Error()
+	for _, say := range []string{fmt.Sprintf("%s/%d", c.Topic, c.Partition), fmt.Sprintf("%s: byte %d", c.Path, at)} {
+		if !strings.Contains(text, say) {
+			return fmt.Sprintf("the error does not say %q: %s", say, text)
+		}
 	}
 	return ""
 }

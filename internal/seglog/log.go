@@ -120,7 +120,9 @@ type tail struct {
 	buf       []byte
 	records   int64 // written since the log was opened
 	producers *producers
-	idleSince int64 // end at the last retention check, to notice idleness
+	snapshot  int64    // a snapshot on the device says what producers had sent before this offset
+	leaving   *segment // retention has taken it from readers, and its file may be there still
+	idleSince int64    // end at the last retention check, to notice idleness
 }
 
 // Report says what opening a log found and did.
@@ -177,9 +179,10 @@ func Open(cfg Config) (*Log, Report, error) {
 	return l, report, nil
 }
 
-// settle makes sure that what the log is about to read is what the device holds: it flushes the newest file, then drops
-// what the page cache has of it, since after a failed flush the cache shows bytes that the device never got. All of the
-// file: the kernel ignores a range that does not cover its large pages. A clean stop saw every flush succeed.
+// settle makes sure that what the log is about to read is what the device holds: it flushes the newest file, and after a
+// crash the names and the mark, too; then it drops what the page cache has of them, since after a failed flush the cache
+// shows bytes that the device never got. All of the file: the kernel ignores a range that does not cover its large
+// pages. A clean stop saw every flush succeed.
 func settle(cfg *Config) error {
 	infos, err := cfg.FS.List(cfg.Dir)
 	if errors.Is(err, vfs.ErrNotExist) {
@@ -187,8 +190,9 @@ func settle(cfg *Config) error {
 	} else if err != nil {
 		return ioError(cfg.Topic, cfg.Partition, "list", cfg.Dir, err)
 	}
-	newest := int64(-1)
+	newest, mark := int64(-1), false
 	for _, info := range infos {
+		mark = mark || info.Name == segfmt.MarkName
 		if n, kind, ok := segfmt.ParseName(info.Name); ok && kind == segfmt.LogSuffix {
 			newest = max(newest, n)
 		}
@@ -197,6 +201,25 @@ func settle(cfg *Config) error {
 		return nil
 	}
 	name := path.Join(cfg.Dir, segfmt.FileName(newest, segfmt.LogSuffix))
+	files := []string{name}
+	if cfg.Crash != CleanStop {
+		// What a process wrote that died is what this one sees, and builds on: names, and what the mark claims.
+		if err := cfg.FS.SyncDir(cfg.Dir); err != nil {
+			return ioError(cfg.Topic, cfg.Partition, "flush", cfg.Dir, err)
+		}
+		if mark {
+			files = append(files, path.Join(cfg.Dir, segfmt.MarkName))
+		}
+	}
+	for _, name := range files {
+		if err := settleFile(cfg, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func settleFile(cfg *Config, name string) error {
 	f, err := cfg.FS.Open(name, false)
 	if err != nil {
 		return ioError(cfg.Topic, cfg.Partition, "open", name, err)
@@ -218,7 +241,7 @@ func (l *Log) adopt(p *Plan) {
 	l.tail.chain = chain{p.NextSeq, p.Next, max(p.Generation, l.cfg.Generation)}
 	l.tail.lastGen = p.Generation
 	l.tail.index, l.tail.end, l.tail.producers = p.active, p.activeEnd, p.producers
-	l.tail.active, l.tail.reserved = nil, 0
+	l.tail.active, l.tail.reserved, l.tail.snapshot = nil, 0, p.snapshot
 	file := int64(0)
 	if n := len(p.segs); n > 0 {
 		l.tail.active = p.segs[n-1]

@@ -23,15 +23,22 @@ func (l *Log) writeMark() error {
 }
 
 // putMark writes m into the slot whose turn it is. The caller holds the marking slot. A failure here is no failure of
-// the log: the mark claims less than it could, and says nothing wrong.
+// the log: the mark claims less than it could, and says nothing wrong. But a write that failed may be in the file all
+// the same, so l.mark stays the most that the file may claim.
 func (l *Log) putMark(m segfmt.Mark) error {
 	m.Counter = l.mark.Counter + 1
-	if err := putMark(l.cfg.FS, l.cfg.Dir, m); err != nil {
-		return err
+	err := putMark(l.cfg.FS, l.cfg.Dir, m)
+	if err == nil {
+		l.mark = m
+	} else if above(m, l.mark) {
+		m.Counter-- // the slot is still this one's: the other holds the last mark that is known to be whole
+		l.mark = m
 	}
-	l.mark = m
-	return nil
+	return err
 }
+
+// above reports whether a claims more than b: a later frame, or the same one in a later file.
+func above(a, b segfmt.Mark) bool { return a.Seq > b.Seq || a.Seq == b.Seq && a.File > b.File }
 
 func putMark(fs vfs.FS, dir string, m segfmt.Mark) error {
 	name := path.Join(dir, segfmt.MarkName)
@@ -64,8 +71,11 @@ func (l *Log) lowerMark(m segfmt.Mark) error {
 	if d.seq > m.Seq { // so that a mark written by the timer cannot rise above it meanwhile
 		l.durable.Store(&position{m.Seq, m.Offset, m.File, m.Position, d.records})
 	}
-	if l.mark.Seq <= m.Seq {
+	if !above(l.mark, m) {
 		return nil
 	}
-	return l.putMark(m)
+	if err := l.putMark(m); err != nil {
+		return l.refuse("lower the mark in", l.cfg.Dir, err)
+	}
+	return nil
 }

@@ -49,13 +49,15 @@ type Plan struct {
 	active    indexBuilder // of the last segment
 	activeEnd int64
 	producers *producers
+	last      []Repair    // after the others: its file may be among what they remove
+	snapshot  int64       // a snapshot has the producers' state before this offset, once the repairs are made
 	mark      segfmt.Mark // as it is once the repairs are made
 	hasMark   bool
 }
 
 // Repair is one step that opening would take, in order.
 type Repair struct {
-	Op       string // salvage, lower-mark, truncate, remove, write
+	Op       string // salvage, lower-mark, truncate, remove, write, snapshot
 	Path     string
 	Position int64
 	Bytes    int64
@@ -116,6 +118,7 @@ func (p *Plan) make() error {
 	for _, name := range append(d.orphans, d.temps...) {
 		p.repair(Repair{Op: "remove", Path: path.Join(p.Dir, name), Bytes: d.sizes[name], Reason: "left over from a step that was cut short"})
 	}
+	p.Repairs = append(p.Repairs, p.last...)
 	return nil
 }
 
@@ -239,6 +242,7 @@ func (p *Plan) checkSegments(d *dirListing) error {
 		if i < last {
 			err = p.checkSealed(s, &c, s.BaseOffset >= from)
 		} else {
+			p.planSnapshot(s.BaseOffset, from)
 			err = p.checkActive(s, &c)
 		}
 		if err != nil {
@@ -270,6 +274,17 @@ func (p *Plan) readProducers(d *dirListing, activeBase int64) (int64, error) {
 	p.ProducersRebuilt = p.ProducersRebuilt || len(p.segs) > 1
 	p.producers = newProducers(nil)
 	return p.segs[0].BaseOffset, nil
+}
+
+// planSnapshot plans to write the snapshot of the producers' state at the end of the sealed segments, unless the one
+// that was read is it: without it retention could remove the only records that tell what was sent.
+func (p *Plan) planSnapshot(offset, read int64) {
+	p.snapshot = offset
+	if read == offset {
+		return // read, or there is nothing before it
+	}
+	s := p.producers.snapshot(offset, p.First)
+	p.last = append(p.last, Repair{Op: "snapshot", Path: path.Join(p.Dir, segfmt.ProducersName(offset)), data: s.Append(nil), Reason: "a roll was cut off before it was written"})
 }
 
 func (p *Plan) noteProducer(f *segfmt.Frame) {

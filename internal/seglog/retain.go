@@ -2,9 +2,12 @@ package seglog
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/segfmt"
+	"github.com/leveemq/levee/internal/vfs"
 )
 
 // Retain removes what the retention no longer keeps, oldest first, in whole sealed segments: the active one always
@@ -40,12 +43,16 @@ func (l *Log) TrimBefore(ctx context.Context, seq uint64) error {
 }
 
 // trimWhile removes the oldest segment while more says so and it is not the last. Each is gone, on the device too,
-// before the next one goes, so a crash leaves a longer log and never a gap.
+// before the next one goes, so a crash leaves a longer log and never a gap. What producers sent must be known without
+// the segment: where no snapshot says so, the segment stays.
 func (l *Log) trimWhile(more func(v *view, total int64) bool) (int64, error) {
 	deleted := int64(0)
 	for {
+		if err := l.finishTrim(); err != nil {
+			return deleted, err
+		}
 		v := *l.view.Load()
-		if len(v.segs) < 2 || !more(&v, v.bytes()) {
+		if len(v.segs) < 2 || l.tail.snapshot < v.segs[1].BaseOffset || !more(&v, v.bytes()) {
 			return deleted, nil
 		}
 		oldest := v.segs[0]
@@ -53,24 +60,41 @@ func (l *Log) trimWhile(more func(v *view, total int64) bool) (int64, error) {
 		v.first = v.segs[0].BaseOffset
 		l.view.Store(&v) // readers are told "trimmed" before the file is gone
 		l.notify()
-		if err := l.unlink(oldest); err != nil {
-			return deleted, err
-		}
+		l.tail.leaving = oldest
 		deleted += oldest.end
-		l.share.add(-1, -oldest.end, 0)
 	}
 }
 
-// unlink removes a segment's files: the log first, so that what a crash leaves are indexes without one.
+// finishTrim removes the segment that readers do not see any more. One that cannot be removed is tried again before
+// the next one goes.
+func (l *Log) finishTrim() error {
+	s := l.tail.leaving
+	if s == nil {
+		return nil
+	}
+	if err := l.unlink(s); err != nil {
+		return err
+	}
+	l.tail.leaving = nil
+	l.share.add(-1, -s.end, 0)
+	return nil
+}
+
+// unlink removes a segment's files: the log first, so that what a crash leaves are indexes without one, which the next
+// open removes. If the device does not take the removal the log stops: nobody knows any more what a crash would leave.
 func (l *Log) unlink(s *segment) error {
 	l.cfg.Files.forget(s)
-	for i, name := range []string{s.path, s.sibling(segfmt.IndexSuffix), s.sibling(segfmt.TimeIndexSuffix)} {
-		err := l.cfg.FS.Remove(name)
-		if err == nil {
-			err = l.cfg.FS.SyncDir(l.cfg.Dir)
-		}
-		if err != nil && i == 0 {
-			return ioError(l.cfg.Topic, l.cfg.Partition, "remove", name, err)
+	if err := l.cfg.FS.Remove(s.path); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+		return ioError(l.cfg.Topic, l.cfg.Partition, "remove", s.path, err)
+	}
+	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
+		stopped := fault.New(fault.Stopped, "%s/%d: removing %s: %w: restart the broker, which re-reads the device", l.cfg.Topic, l.cfg.Partition, s.path, err).With("file", s.path)
+		l.stop(stopped)
+		return stopped
+	}
+	for _, suffix := range []string{segfmt.IndexSuffix, segfmt.TimeIndexSuffix} {
+		if err := l.cfg.FS.Remove(s.sibling(suffix)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
+			l.cfg.Logger.Warn("could not remove an index; the next open does", "file", s.sibling(suffix), "error", err)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path"
 
+	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 )
@@ -59,12 +60,8 @@ func (l *Log) create(c chain, sealed *segment) error {
 	if err == nil {
 		err = l.cfg.FS.SyncDir(l.cfg.Dir)
 	}
-	if err != nil { // nothing was promised about this file: take it back; recovery does the same if that fails
-		l.cfg.Files.forget(seg)
-		if rerr := l.cfg.FS.Remove(seg.path); rerr != nil && !errors.Is(rerr, vfs.ErrNotExist) {
-			l.cfg.Logger.Warn("could not remove an unused segment file", "file", seg.path, "error", rerr)
-		}
-		return l.refuse("create", seg.path, err)
+	if err != nil {
+		return l.takeBack(seg, err)
 	}
 	l.tail.active, l.tail.end, l.tail.reserved = seg, segfmt.SegmentHeaderSize, 0
 	l.tail.index = newIndexBuilder(l.cfg.IndexInterval)
@@ -82,6 +79,23 @@ func (l *Log) create(c chain, sealed *segment) error {
 	l.view.Store(&v)
 	l.share.add(1, segfmt.SegmentHeaderSize, 0)
 	return nil
+}
+
+// takeBack removes a segment that could not be made. Nothing was promised about it; but if its name came back after the
+// segment before it had gone on, it would stand in the middle of the log. So where it may not be gone, the log stops.
+func (l *Log) takeBack(seg *segment, cause error) error {
+	l.cfg.Files.forget(seg)
+	err := l.cfg.FS.Remove(seg.path)
+	if err == nil || errors.Is(err, vfs.ErrNotExist) {
+		err = l.cfg.FS.SyncDir(l.cfg.Dir)
+	}
+	if err == nil || l.tail.active == nil { // the first segment's name is the next attempt's, too
+		return l.refuse("create", seg.path, cause)
+	}
+	stopped := fault.New(fault.Stopped, "%s/%d: %s: creating it failed (%v) and so did removing it: %w: restart the broker, which re-reads the device",
+		l.cfg.Topic, l.cfg.Partition, seg.path, cause, err).With("file", seg.path)
+	l.stop(stopped)
+	return stopped
 }
 
 // seal returns what the active segment will be once it has a successor: the reserved space behind its end goes back,
@@ -125,9 +139,10 @@ func (l *Log) snapshotProducers() {
 	l.tail.producers.expire(l.cfg.Now().Add(-l.cfg.ProducerExpiry).UnixMilli())
 	name := path.Join(l.cfg.Dir, segfmt.ProducersName(offset))
 	if err := vfs.WriteFileAtomic(l.cfg.FS, name, l.tail.producers.snapshot(offset, l.view.Load().first).Append(nil)); err != nil {
-		l.cfg.Logger.Warn("could not write the producers' snapshot; it is made again when the log is opened", "file", name, "error", err)
+		l.cfg.Logger.Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
 		return
 	}
+	l.tail.snapshot = offset
 	infos, err := l.cfg.FS.List(l.cfg.Dir)
 	if err != nil {
 		return

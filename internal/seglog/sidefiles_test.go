@@ -48,6 +48,7 @@ var sideDamages = []sideDamage{
 		return p.content[name][:len(p.content[name])-entry]
 	}},
 	{"of the future", (*picture).future},
+	{"of another partition", (*picture).foreign},
 	{twice, func(p *picture, name string, _ *rand.Rand) []byte {
 		return append(bytes.Clone(p.content[name]), p.content[name]...)
 	}},
@@ -86,6 +87,30 @@ func (p *picture) future(name string, _ *rand.Rand) []byte {
 		return segfmt.AppendTimeEnd(bytes.Clone(p.content[name]), segfmt.TimeEntry{MaxTimestamp: 1 << 50, Offset: p.end + 100}, nil, 0)
 	}
 	return p.content[name] // a mark of the future claims what is not there, and is refused: TestBrokenStructureIsRefused
+}
+
+// foreign returns a file of the same kind, sound in itself, of a partition whose segments are as long as these.
+func (p *picture) foreign(name string, _ *rand.Rand) []byte {
+	base, kind, _ := segfmt.ParseName(name)
+	switch kind {
+	case segfmt.ProducersPrefix:
+		s := segfmt.Producers{Offset: base + 1, Producers: []segfmt.Producer{{ID: 8, Epoch: 1, LastSequence: 5, Ranges: []segfmt.SequenceRange{{Count: 6}}}}}
+		return s.Append(nil)
+	case segfmt.IndexSuffix:
+		var b []byte
+		for rest := p.content[name]; len(rest) > 0; rest = rest[segfmt.IndexEntrySize:] {
+			e := segfmt.ParseIndexEntry(rest)
+			e.Offset, e.Seq = e.Offset+3, e.Seq+1
+			b = e.Append(b)
+		}
+		return b
+	case segfmt.TimeIndexSuffix:
+		h := segfmt.SegmentHeader{BaseOffset: base, BaseSeq: 1, TopicID: [16]byte{9}, Partition: 1}
+		entries := segfmt.TimeEntry{MaxTimestamp: 5, Offset: base + 2}.Append(nil)
+		return segfmt.AppendTimeEnd(entries, segfmt.TimeEntry{MaxTimestamp: 6, Offset: base + 4}, entries, segfmt.TimeIndexOf(h, 1))
+	}
+	// One that claims more than this log has is refused: TestBrokenStructureIsRefused.
+	return segfmt.Mark{Counter: 1 << 40, Seq: 2, Offset: 7, File: 1000, Position: 300}.Append(nil)
 }
 
 func (p *picture) sideFiles() []string {

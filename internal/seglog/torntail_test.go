@@ -49,7 +49,11 @@ func newTornLog(t *testing.T, size int, grouped bool, marked int) *tornLog {
 		value := func(i int) string {
 			return strings.Repeat(string(rune('a'+i)), size) // not zeros, so that zeros are damage
 		}
-		for i := range 3 { // frames just as long as the last three: blocks of them fit exactly
+		before := 3
+		if size >= 1<<20 {
+			before = 1
+		}
+		for i := range before { // frames just as long as the last three: blocks of them fit exactly
 			mustAppend(t, l, batch(t, noProducer, value(i)))
 		}
 		mark := func(left int) {
@@ -335,7 +339,7 @@ func (c tear) checkRefused(t testing.TB, fs *vfs.Mem, found []byte, want expecte
 		_ = l.Close()
 		return "opened what its plan refuses"
 	}
-	if n := fs.Ops() - ops; n > 1 { // the flush before anything is believed
+	if n := fs.Ops() - ops; n > 3 { // the flushes before anything is believed: the file, the names, the mark
 		return fmt.Sprintf("a refusal made %d changes", n)
 	}
 	if !bytes.Equal(contentOf(t, fs, c.tl.path(c.tl.file)), found) {
@@ -438,6 +442,47 @@ func thinned(cuts []int64, n int) []int64 {
 		out = append(out, cuts[i])
 	}
 	return out
+}
+
+// dense returns where to cut large frames: at every byte of the first and last 4 KiB of each of the last three, and at each
+// step between.
+func (tl *tornLog) dense(step int64) []int64 {
+	const edge = 4 << 10
+	var out []int64
+	for i := tl.last3; i < len(tl.frames); i++ {
+		f := &tl.frames[i]
+		for pos := f.pos; pos < f.end(); pos++ {
+			if at := pos - f.pos; at < edge || f.end()-pos <= edge || at%step == 0 {
+				out = append(out, pos)
+			}
+		}
+	}
+	return append(out, int64(len(tl.old)))
+}
+
+// TestTornTailOfLargeRecords cuts frames of 1 MiB as TestTornTail cuts small ones. Fills, crashes, groupings and marks
+// take turns, and so do the cuts: a run makes every fourth of them. With LEVEE_FAULTS=full every cut has every fill, and
+// there are more between. (At every byte it would be 22 million cases, and take a day.)
+func TestTornTailOfLargeRecords(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	var logs []*tornLog
+	for _, grouped := range []bool{false, true} {
+		for _, marked := range []int{-1, 3, 2, 0} {
+			if !grouped || marked != 2 { // a mark never stands within a group
+				logs = append(logs, newTornLog(t, 1<<20, grouped, marked))
+			}
+		}
+	}
+	step, turns, every := int64(509), 1, 4*reduced(t, 125)
+	if os.Getenv("LEVEE_FAULTS") == "full" {
+		step, turns, every = 127, len(fills), 1
+	}
+	cuts := logs[0].dense(step)
+	tears(t, fmt.Sprintf("records of 1 MiB, each byte near their ends and each %dth between", step), len(cuts)*turns/every, func(i int) (tear, bool) {
+		i *= every
+		n, fill := i/turns, i%len(fills) // every is no multiple of the fills: with one turn they take turns, too
+		return tear{logs[n/len(fills)%len(logs)], cuts[n], fill, allCrashes[n/len(fills)/len(logs)%len(allCrashes)]}, false
+	})
 }
 
 // TestRepairCutsWhatIsRefused turns bits in the active segment of a log that is refused for it, and has it cut: the

@@ -76,7 +76,7 @@ func (l *Log) Reset(ctx context.Context, seq uint64, offset int64, prevGeneratio
 				return err
 			}
 			l.view.Store(&view{epoch: v.epoch + 1})
-			l.tail.active, l.tail.lastGen = nil, prevGeneration
+			l.tail.active, l.tail.lastGen, l.tail.snapshot = nil, prevGeneration, offset
 			l.tail.producers = newProducers(nil)
 			l.tail.chain = chain{seq, offset, max(prevGeneration, l.cfg.Generation)}
 			if err := l.create(l.tail.chain, nil); err != nil {
