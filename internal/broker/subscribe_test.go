@@ -191,7 +191,7 @@ func TestStoppedLogEndsSubscribersWhereItIsKnownGood(t *testing.T) {
 		return nil
 	})
 	_, _, err := r.Publish(context.Background(), "a", 0, []record.Record{{Value: []byte("two")}})
-	wantKind(t, err, fault.Stopped, "default/a")
+	wantKind(t, err, fault.OutcomeUnknown, "default/a")
 	if e := next(t, s); strings.Join(values(t, e, 0), " ") != "0=one" {
 		t.Fatalf("%+v", e)
 	}

@@ -410,7 +410,7 @@ func TestStoppedLogIsReportedAndReopensAsAfterACrash(t *testing.T) {
 			}
 			return nil
 		})
-		if _, err := p.Append(ctx, batch(t, "gone")); fault.KindOf(err) != fault.Stopped {
+		if _, err := p.Append(ctx, batch(t, "gone")); fault.KindOf(err) != fault.OutcomeUnknown {
 			t.Fatalf("append whose flush fails: %v", err)
 		}
 		if s := p.Status(); s.State != Unavailable || fault.KindOf(s.Err) != fault.Stopped {

@@ -189,7 +189,7 @@ func (g *Group) commit(group []*proposal) {
 func (g *Group) appendFailed(err error) {
 	switch fault.KindOf(err) {
 	case fault.Stopped, fault.OutcomeUnknown:
-		g.stop(err)
+		g.stop(fault.New(fault.Stopped, "the log of this group takes nothing until a restart: %w", err)) // certain, for later commands
 		return
 	}
 	// A log that kept entries it failed to take would number the next ones otherwise than this group does.

@@ -45,7 +45,7 @@ func TestFailedFlushStopsTheLog(t *testing.T) {
 		return nil
 	})
 	err := appendErr(l, batch(t, noProducer, "never acknowledged"))
-	if fault.KindOf(err) != fault.Stopped || !errors.Is(err, vfs.ErrIO) {
+	if fault.KindOf(err) != fault.OutcomeUnknown || !errors.Is(err, vfs.ErrIO) {
 		t.Fatalf("append: %v", err)
 	}
 	fs.SetHook(nil) // the next flush would report success: it must not be asked

@@ -361,7 +361,7 @@ func (l *Log) write() error {
 	l.share.add(0, int64(len(buf)), int64(len(buf)))
 	if l.mode() == OnCommit {
 		if err := l.syncTo(h, position{l.tail.chain.seq - 1, l.tail.chain.offset, seg.BaseOffset, l.tail.end, l.tail.records}); err != nil {
-			return err
+			return unflushed(err)
 		}
 	} else {
 		l.holdDirty(h)
@@ -370,6 +370,12 @@ func (l *Log) write() error {
 	l.publish()
 	l.reserve(h)
 	return nil
+}
+
+// unflushed is the error of batches that are in the file, or may be, and whose flush failed: the next open finds them or
+// does not. Kind stopped, which later appends get, would say that nothing was written.
+func unflushed(cause error) error {
+	return fault.New(fault.OutcomeUnknown, "%w (whether this batch is on the device is not known until then)", cause)
 }
 
 // noteWritten moves the tail behind frames that are in the file now.
@@ -412,7 +418,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 		stopped := fault.New(fault.Stopped, "%s/%d: %s: write failed (%v) and so did cutting it back: %w: restart the broker, which re-reads the device",
 			l.cfg.Topic, l.cfg.Partition, seg.path, cause, err).With("file", seg.path)
 		l.stop(stopped)
-		return stopped
+		return unflushed(stopped)
 	}
 	return l.refuse("write", seg.path, cause)
 }

@@ -66,7 +66,10 @@ func (l *Log) AppendEntries(ctx context.Context, entries []Entry) error {
 			}
 			entries = entries[n:]
 		}
-		return l.flushNow()
+		if err := l.flushNow(); err != nil {
+			return unflushed(err)
+		}
+		return nil
 	})
 }
 

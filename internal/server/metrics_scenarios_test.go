@@ -288,7 +288,7 @@ func moveFailedFlush(s *site) {
 		m.refused("a", lost)
 		d.heal()
 	}, by("levee_storage_sync_failures_total", 1), by("levee_server_flush_failures_total", 1), by("levee_storage_sync_duration_seconds", 0),
-		by(`levee_broker_publish_errors_total{kind="stopped"}`, 1), by("levee_storage_unsynced_bytes", frame(lost)),
+		by(`levee_broker_publish_errors_total{kind="outcome_unknown"}`, 1), by("levee_storage_unsynced_bytes", frame(lost)),
 		by("levee_storage_bytes", frame(lost)), by("levee_broker_in_flight_bytes", 0),
 		by(`levee_broker_partitions{state="serving"}`, -1), by(`levee_broker_partitions{state="unavailable"}`, 1))
 	m.matchesDisk("a flush that failed")
