@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/leveemq/levee/internal/vfs"
@@ -93,7 +94,6 @@ func (d *disk) files() []File {
 			panic("simulation: BUG: " + err.Error())
 		}
 		files = append(files, File{info.Name, b})
-		d.w.Trace.Mix(b)
 	}
 	return files
 }
@@ -131,7 +131,7 @@ func (w *World) queueDisk(n *node, f Disk) {
 	w.whileAlive(n, done-w.now, func() {
 		data, err := n.disk.do(f)
 		if dead := n.disk.dying; dead != nil {
-			w.crash(n, n.disk.kind, dead, "crash during "+describeEffect(f))
+			w.crash(n, n.disk.kind, dead, "crash during disk operation "+strconv.FormatUint(f.ID, 10))
 			return
 		}
 		w.step(n, DiskDone{ID: f.ID, Err: err, Data: data})

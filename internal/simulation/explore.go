@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -17,7 +18,7 @@ type Outcome struct {
 	Failure  *Failure
 	Hash     uint64
 	Steps    int
-	Lines    []string // where they were kept
+	Lines    []Line   // where they were kept
 	Schedule Schedule // all decisions that were drawn
 }
 
@@ -26,11 +27,7 @@ func Run(s Scenario, c *Choices, keep bool) Outcome {
 	t := NewTrace(keep)
 	err := s(c, t)
 	o := Outcome{Hash: t.Hash(), Steps: t.Steps(), Lines: t.Lines(), Schedule: c.Taken()}
-	switch f := err.(type) { //nolint:errorlint // scenarios return failures as they are
-	case nil:
-	case *Failure:
-		o.Failure = f
-	default:
+	if err != nil && !errors.As(err, &o.Failure) {
 		o.Failure = &Failure{"error", err.Error()}
 	}
 	return o
@@ -72,6 +69,9 @@ func shrunk(s Scenario, seed uint64, o Outcome, budget int) *Found {
 	return f
 }
 
+// widest bounds a line of a printed run; a replay shows all of it.
+const widest = 180
+
 // String says what failed, the steps of the shrunk run, and how to repeat both.
 func (f *Found) String() string {
 	var b strings.Builder
@@ -80,7 +80,13 @@ func (f *Found) String() string {
 		fmt.Fprintf(&b, "shrunk in %d runs to %d decisions: %v\nLEVEE_SCHEDULE='%s' repeats that; its steps:\n", f.Attempts, f.Shrunk.Schedule.Decisions(), f.Shrunk.Failure, f.Shrunk.Schedule)
 	}
 	for _, line := range f.Shrunk.Lines {
-		b.WriteString("  " + line + "\n")
+		if !line.Detail {
+			text := line.Text
+			if len(text) > widest {
+				text = text[:widest] + "…"
+			}
+			b.WriteString("  " + text + "\n")
+		}
 	}
 	return b.String()
 }
@@ -106,7 +112,9 @@ func Explore(t testing.TB, s Scenario, n int) int {
 			t.Fatal(err)
 		}
 		o := Run(s, Replay(schedule), true)
-		t.Logf("%s\n%v", strings.Join(o.Lines, "\n"), o.Failure)
+		for _, line := range o.Lines {
+			t.Log(line.Text)
+		}
 		if o.Failure != nil {
 			t.Error(o.Failure)
 		}

@@ -1,10 +1,6 @@
 package simulation
 
-import (
-	"fmt"
-	"strings"
-	"time"
-)
+import "time"
 
 // Faults is what goes wrong beside single messages: at every Every one of these is drawn by its weight, against a weight
 // of 100 for nothing. Until ends them: partitions heal, and what happens then shows whether the nodes recover.
@@ -115,59 +111,4 @@ func (w *World) cut(from, to *node) {
 		w.cuts++
 		w.Trace.Step("%s cut %s > %s", w.stamp(), from.id, to.id)
 	}
-}
-
-func describeEvent(e Event) string {
-	switch e := e.(type) {
-	case Boot:
-		names := make([]string, len(e.Files))
-		for i, f := range e.Files {
-			names[i] = fmt.Sprintf("%s (%d)", f.Name, len(f.Data))
-		}
-		return fmt.Sprintf("boot after %s: %s", [...]string{"nothing", "process crash", "machine crash"}[e.Crash], strings.Join(names, ", "))
-	case Receive:
-		return fmt.Sprintf("%s: %s", e.From, shown(e.Body))
-	case Request:
-		return fmt.Sprintf("%s asks #%d: %s", e.From, e.ID, shown(e.Body))
-	case Response:
-		return fmt.Sprintf("%s answers #%d: %s", e.From, e.ID, shown(e.Body))
-	case Timer:
-		return "timer " + e.Name
-	case DiskDone:
-		if e.Err != nil {
-			return fmt.Sprintf("disk #%d: %v", e.ID, e.Err)
-		}
-		return fmt.Sprintf("disk #%d done %s", e.ID, shown(e.Data))
-	}
-	return fmt.Sprintf("%T", e)
-}
-
-func describeEffect(f Effect) string {
-	switch f := f.(type) {
-	case Send:
-		return fmt.Sprintf("to %s: %s", f.To, shown(f.Body))
-	case Call:
-		return fmt.Sprintf("call %s #%d: %s", f.To, f.ID, shown(f.Body))
-	case Reply:
-		return fmt.Sprintf("reply to %s #%d: %s", f.To, f.ID, shown(f.Body))
-	case SetTimer:
-		return fmt.Sprintf("timer %s in %v", f.Name, f.After)
-	case StopTimer:
-		return "no timer " + f.Name
-	case Disk:
-		return fmt.Sprintf("disk #%d: %s %s at %d: %s", f.ID, f.Op, f.File, f.Off, shown(f.Data))
-	case Halt:
-		return "halt: " + f.Reason
-	}
-	return fmt.Sprintf("%T", f)
-}
-
-// shown is a body in full, and on one line: it is part of the trace's hash.
-func shown(b []byte) string {
-	for _, c := range b {
-		if c < ' ' || c > '~' {
-			return fmt.Sprintf("%q", b)
-		}
-	}
-	return string(b)
 }

@@ -63,14 +63,15 @@ func (w *World) transmit(from, to NodeID, e Event) {
 }
 
 // arrive has the message delivered after the latency and a drawn share of the jitter, which is multiplied.
-func (w *World) arrive(l *link, from, to NodeID, e Event, times time.Duration) {
+func (w *World) arrive(l *link, from, to NodeID, e Event, times int) {
 	o := w.options.Net
 	at := w.now + o.Latency
 	if o.Latency <= 0 {
 		at = w.now + time.Millisecond
 	}
 	if o.Jitter > 0 {
-		at += times * o.Jitter * time.Duration(w.choices.Draw("jitter "+string(from)+">"+string(to), 64)) / 64
+		share := times * w.choices.Draw("jitter "+string(from)+">"+string(to), 64)
+		at += o.Jitter * time.Duration(share) / 64
 	}
 	if at < l.last {
 		if o.Ordered {

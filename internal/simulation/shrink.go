@@ -15,6 +15,7 @@ func Shrink(s Schedule, budget int, fails func(Schedule) (Schedule, bool)) Sched
 		z.streams()
 		z.chunks()
 		z.values()
+		z.starts()
 		if z.best.String() == before {
 			break
 		}
@@ -87,6 +88,28 @@ func (z *shrinker) chunks() {
 					z.try(z.with(name, zeroed))
 				}
 				at += size
+			}
+		}
+	}
+}
+
+// maxStart bounds how many decisions starts leaves out of a stream.
+const maxStart = 10
+
+// starts leaves out the first decisions of two streams at once: what happened before the failure in one of them is often
+// needed only to let as much happen in the other.
+func (z *shrinker) starts() {
+	for _, a := range z.names() {
+		for _, b := range z.names() {
+			for i := min(maxStart, len(z.best[a])); a < b && i > 0; i-- {
+				for j := min(maxStart, len(z.best[b])); j > 0; j-- {
+					if i > len(z.best[a]) || j > len(z.best[b]) {
+						continue
+					}
+					candidate := z.with(a, slices.Clone(z.best[a][i:]))
+					candidate[b] = slices.Clone(z.best[b][j:])
+					z.try(candidate.trim())
+				}
 			}
 		}
 	}

@@ -193,7 +193,7 @@ func (w *World) boot(n *node, crash Crash) {
 // step gives one event to a node and carries out what it wants.
 func (w *World) step(n *node, e Event) {
 	now := n.clock.now(w.now)
-	w.Trace.Step("%s %s < %s", w.stamp(), n.id, describeEvent(e))
+	w.traceEvent(n.id, e)
 	if r, ok := e.(Response); ok {
 		w.noteResponse(n.id, r)
 	}
@@ -211,7 +211,7 @@ func (w *World) step(n *node, e Event) {
 }
 
 func (w *World) perform(n *node, f Effect) {
-	w.Trace.Step("%s %s > %s", w.stamp(), n.id, describeEffect(f))
+	w.traceEffect(n.id, f)
 	switch f := f.(type) {
 	case Send:
 		w.transmit(n.id, f.To, Receive{From: n.id, Body: f.Body})
@@ -224,7 +224,7 @@ func (w *World) perform(n *node, f Effect) {
 		n.set++
 		n.timers[f.Name] = n.set
 		set := n.set
-		w.whileAlive(n, n.clock.real(f.After), func() {
+		w.whileAlive(n, n.clock.due(w.now, f.After)-w.now, func() {
 			if n.timers[f.Name] == set {
 				delete(n.timers, f.Name)
 				w.step(n, Timer{f.Name})
@@ -289,13 +289,16 @@ func (c *clock) now(now time.Duration) Now {
 	return Now{Mono: c.local(now - c.booted), WallMs: epochMs + c.local(now).Milliseconds() + c.jumped}
 }
 
-func (c *clock) local(d time.Duration) time.Duration { return d * time.Duration(1000+c.skew) / 1000 }
+// local is in whole microseconds, which are longer than what the world counts in: no two of them are one instant there.
+func (c *clock) local(d time.Duration) time.Duration {
+	return (d * time.Duration(1000+c.skew) / 1000).Truncate(time.Microsecond)
+}
 
-// real returns how long the world takes for that much of the node's time, rounded up: a timer is never early by the
-// node's own clock.
-func (c *clock) real(d time.Duration) time.Duration {
+// due returns the world's time at which that much of the node's time will have passed: the first instant at which the
+// node's clock says so, so that timers go off in the order in which the node sees them due, and never early.
+func (c *clock) due(now, after time.Duration) time.Duration {
 	rate := time.Duration(1000 + c.skew)
-	return (max(d, 0)*1000 + rate - 1) / rate
+	return c.booted + ((c.local(now-c.booted)+max(after, 0))*1000+rate-1)/rate
 }
 
 type item struct {
