@@ -11,12 +11,13 @@ import (
 // Modes are the fsync Modes of a topic.
 var Modes = []string{"on_commit", "periodic", "none"}
 
-// Amount returns how often a test does what it does.
+// Amount returns how often a test does what it does: normal in CI; short where time is dear, under -short or with
+// LEVEE_FAULTS=short, as make test sets it; full with LEVEE_FAULTS=full.
 func Amount(normal, short, full int) int {
 	switch {
 	case os.Getenv("LEVEE_FAULTS") == "full":
 		return full
-	case testing.Short():
+	case testing.Short(), os.Getenv("LEVEE_FAULTS") == "short":
 		return short
 	}
 	return normal
