@@ -55,7 +55,7 @@ func TestKillAtSystemCall(t *testing.T) {
 		}})
 		l.Start(1+c.Rng.IntN(6), c.Rng)
 	}
-	cycles, struck := Amount(30, 3, 1000), map[string]int{}
+	cycles, struck := Amount(30, 3, 300), map[string]int{}
 	for n := range cycles {
 		c.Crash()
 		call, under := drawKill(c.Rng)
