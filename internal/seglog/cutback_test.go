@@ -41,9 +41,17 @@ func TestFailedWriteIsCutBack(t *testing.T) {
 			if now := string(contentOf(t, fs, name)); now != before || l.Bounds().End != 1 {
 				t.Fatalf("%v, %d bytes written: the file holds %d bytes, and held %d; end %d", mode, n, len(now), len(before), l.Bounds().End)
 			}
-			for _, crash := range []Crash{ProcessCrash, MachineCrash} { // the machine keeps all that it may keep
+			for _, crash := range []Crash{ProcessCrash, MachineCrash} {
 				after := cfg
 				after.FS, after.Crash = fs.Crash(vfs.KeepAll), crash
+				if crash == MachineCrash { // the power takes the cutting back, if it can, and leaves what was written
+					after.FS = fs.Crash(vfs.ChooserFunc(func(u vfs.Unsynced) vfs.Fate {
+						if u.Kind == vfs.OpTruncate {
+							return vfs.Fate{How: vfs.Lost}
+						}
+						return vfs.Fate{How: vfs.Kept}
+					}))
+				}
 				l2, rep, err := Open(after)
 				if err != nil || rep.Truncated != 0 || l2.Bounds().End != 1 {
 					t.Fatalf("%v, %d bytes written, %s: %+v, %v", mode, n, crash.name(), rep, err)

@@ -264,7 +264,7 @@ func (p *publisher) ended(v history.Value, a client.Ack, err error) {
 // mayFail reports whether a publish that a power cut fell into may fail like that.
 func (p *publisher) mayFail(err error) bool {
 	switch client.KindOf(err) {
-	case client.KindCanceled: // it has died
+	case client.KindCanceled, "stopped": // it has died; its log has
 		return true
 	case client.KindSequenceGap: // what it had been acknowledged is lost
 		return p.kind.idempotent && p.topic.mode != history.FsyncOnCommit
