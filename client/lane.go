@@ -159,7 +159,11 @@ func (l *lane) abandon(from int, why *Error) {
 	l.identified = false
 }
 
-// fail settles b without success.
+// fail settles b without success. That the last attempt was refused says nothing of one before it that may have stored
+// the batch; but of a topic that is gone, so is the batch.
 func (b *batch) fail(err *Error) {
+	if b.unknown && err.Kind != KindOutcomeUnknown && err.Kind != KindDeleted {
+		err = &Error{Kind: KindOutcomeUnknown, cause: err, Message: "an attempt before may have stored it, and the last one was refused: " + err.Error()}
+	}
 	b.done, b.err, b.id = true, err, 0
 }

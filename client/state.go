@@ -246,11 +246,11 @@ func (p *Producer) refused(b *batch, e *Error) {
 		b.lane.held = true
 		return
 	}
-	b.err = e
 	if b.producer.ID < 0 {
-		b.done = true
+		b.fail(e)
 		return
 	}
+	b.err = e
 	b.lane.held = true // those behind it are refused, too: see what becomes of them before giving them up
 }
 

@@ -293,6 +293,31 @@ func TestTopicDeleted(t *testing.T) {
 	}
 }
 
+// TestRefusedAfterAnUnknownAttempt answers the first attempt with outcome unknown and refuses the second for good: the
+// first may have stored the record, so it is not failed as if nothing had.
+func TestRefusedAfterAnUnknownAttempt(t *testing.T) {
+	for _, idempotent := range []bool{false, true} {
+		b := newBroker(t, 1)
+		p := producer(t, b, ProducerConfig{Idempotent: idempotent})
+		b.set(func() {
+			attempts := 0
+			b.script = func(int, *leveev1.Batch) verdict {
+				if attempts++; attempts == 1 {
+					return verdict{refuse: retriable(KindOutcomeUnknown)}
+				}
+				return verdict{refuse: final("stopped")}
+			}
+		})
+		if _, err := p.PublishSync(patience(t), value("1")); KindOf(err) != KindOutcomeUnknown {
+			t.Errorf("idempotent %v: %v", idempotent, err)
+		}
+		if _, err := p.PublishSync(patience(t), value("2")); KindOf(err) != "stopped" {
+			t.Errorf("idempotent %v, a later record: %v", idempotent, err)
+		}
+		_ = p.Close(patience(t)) // it says what failed, again
+	}
+}
+
 func TestDraining(t *testing.T) {
 	b := newBroker(t, 1)
 	b.hold = true

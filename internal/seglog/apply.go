@@ -40,6 +40,10 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 		default:
 			panic("seglog: BUG: unknown repair " + r.Op)
 		}
+		if errors.Is(err, vfs.ErrNoSpace) && p.doWithout(r) {
+			log.Warn("recovery: the disk is full, going on without", "file", r.Path, "error", err)
+			continue
+		}
 		if err != nil {
 			return salvaged, p.ioError(r.Op, r.Path, err)
 		}
@@ -47,6 +51,18 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 		log.Log(nil, level, "recovery: "+r.Op, "file", r.Path, "position", r.Position, "bytes", r.Bytes, "reason", r.Reason) //nolint:staticcheck // no context here
 	}
 	return salvaged, nil
+}
+
+// doWithout reports whether the log serves without what a repair writes: a full disk must not keep anybody from reading.
+func (p *Plan) doWithout(r Repair) bool {
+	switch r.Op {
+	case "write": // an index: without one a search reads the segment from its start
+		return true
+	case "snapshot": // of producers: without one retention waits
+		p.snapshot = p.readFrom
+		return true
+	}
+	return false
 }
 
 func truncateFile(fs vfs.FS, name string, size int64) error {

@@ -209,6 +209,40 @@ func TestRetentionKeepsWhatProducersNeed(t *testing.T) {
 	mustClose(t, l)
 }
 
+// TestFullDiskOpensWithoutIndexes opens a log on a full disk, whose indexes and producers' snapshots are gone: it serves
+// every record, by offset and by time, and keeps what only its records tell.
+func TestFullDiskOpensWithoutIndexes(t *testing.T) {
+	fs := vfs.NewMem()
+	l, cfg := fourSegments(t, fs)
+	mustClose(t, l)
+	infos, err := fs.List(cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range infos {
+		if _, kind, ok := segfmt.ParseName(info.Name); ok && kind != segfmt.LogSuffix {
+			if err := fs.Remove(path.Join(cfg.Dir, info.Name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fs.SetSpace(0)
+	cfg.Retention = Retention{Bytes: 1}
+	l = mustOpen(t, cfg)
+	for from := range int64(10) {
+		if got := len(readAll(t, l, from)); got != int(10-from) {
+			t.Fatalf("%d records from offset %d on", got, from)
+		}
+	}
+	if at, err := l.OffsetForTime(context.Background(), 0); err != nil || at != 0 {
+		t.Fatal(at, err)
+	}
+	if deleted, err := l.Retain(context.Background()); err != nil || deleted > 0 {
+		t.Fatalf("retention removed %d bytes, %v", deleted, err)
+	}
+	mustClose(t, l)
+}
+
 // TestNamesSurviveAProcessThatDied kills a process at every step of its first append, or of a roll, and then the machine:
 // what the next process was told is on the device stays.
 func TestNamesSurviveAProcessThatDied(t *testing.T) {

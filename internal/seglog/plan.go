@@ -50,6 +50,7 @@ type Plan struct {
 	activeEnd int64
 	producers *producers
 	last      []Repair    // after the others: its file may be among what they remove
+	readFrom  int64       // producers' state before this offset was read from a snapshot
 	snapshot  int64       // a snapshot has the producers' state before this offset, once the repairs are made
 	mark      segfmt.Mark // as it is once the repairs are made
 	hasMark   bool
@@ -279,7 +280,7 @@ func (p *Plan) readProducers(d *dirListing, activeBase int64) (int64, error) {
 // planSnapshot plans to write the snapshot of the producers' state at the end of the sealed segments, unless the one
 // that was read is it: without it retention could remove the only records that tell what was sent.
 func (p *Plan) planSnapshot(offset, read int64) {
-	p.snapshot = offset
+	p.snapshot, p.readFrom = offset, read
 	if read == offset {
 		return // read, or there is nothing before it
 	}
