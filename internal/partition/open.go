@@ -53,6 +53,9 @@ func (p *Partition) settle(attempt chan struct{}, l *seglog.Log, err error) {
 		return
 	case err != nil:
 		s.State, s.Err = Unavailable, err
+		if fault.KindOf(err) == fault.Stopped && p.mu.crash != seglog.CleanStop {
+			p.mu.crash, s.Settled = seglog.MachineCrash, false // what a dead process had left in memory may be gone now
+		}
 		p.mu.retryAt = time.Time{}
 		if mayPass(err) {
 			pause := lastRetry

@@ -271,6 +271,40 @@ func TestLossyOpenDeclaresTheLostRange(t *testing.T) {
 	})
 }
 
+// TestFailedFlushAtOpenIsReckonedWith opens the log of a process that died, and the flush of what it left fails: the next
+// attempt knows that it may be gone.
+func TestFailedFlushAtOpenIsReckonedWith(t *testing.T) {
+	w := newWorld(t, seglog.Periodic)
+	w.run(seglog.Periodic, seglog.CleanStop, func(p *Partition) {
+		mustAppend(t, p, "a", "b")
+		w.fs = w.fs.Crash(vfs.KeepAll)
+	})
+	before := w.entry()
+	failed := false
+	w.fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && strings.HasSuffix(op.Path, ".log") && !failed {
+			failed = true
+			return vfs.ErrIO
+		}
+		return nil
+	})
+	w.run(seglog.Periodic, seglog.ProcessCrash, func(p *Partition) {
+		if err := p.Ready(context.Background()); fault.KindOf(err) != fault.Stopped {
+			t.Fatal(err)
+		}
+		if s := p.Status(); s.Settled {
+			t.Errorf("%+v", s)
+		}
+		if err := p.Unload(context.Background()); err != nil { // so that it is tried at once
+			t.Fatal(err)
+		}
+		h := readAll(t, p)
+		if len(h.lost) != 1 || h.lost[0].To < before.Reserved-1 || w.entry().Generation != before.Generation+1 {
+			t.Fatalf("%+v, generation %d", h, w.entry().Generation)
+		}
+	})
+}
+
 // The run that finds the crash dies, or cannot open the log, before the log says what is lost; the next one was told of
 // a milder end.
 func TestInterruptedLossyOpenIsFinishedLater(t *testing.T) {

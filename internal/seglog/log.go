@@ -205,7 +205,7 @@ func settle(cfg *Config) error {
 	if cfg.Crash != CleanStop {
 		// What a process wrote that died is what this one sees, and builds on: names, and what the mark claims.
 		if err := cfg.FS.SyncDir(cfg.Dir); err != nil {
-			return ioError(cfg.Topic, cfg.Partition, "flush", cfg.Dir, err)
+			return unsettled(cfg, cfg.Dir, err)
 		}
 		if mark {
 			files = append(files, path.Join(cfg.Dir, segfmt.MarkName))
@@ -226,7 +226,7 @@ func settleFile(cfg *Config, name string) error {
 	}
 	defer f.Close()
 	if err := f.Sync(); err != nil {
-		return ioError(cfg.Topic, cfg.Partition, "flush", name, err)
+		return unsettled(cfg, name, err)
 	}
 	if a, ok := f.(vfs.Advisor); ok && cfg.Crash != CleanStop {
 		if err := a.DropCache(0, 0); err != nil {
@@ -234,6 +234,12 @@ func settleFile(cfg *Config, name string) error {
 		}
 	}
 	return nil
+}
+
+// unsettled is of kind stopped: what the last run left in memory only may be gone, and the next attempt to open the log
+// has to reckon with that.
+func unsettled(cfg *Config, name string, err error) error {
+	return fault.New(fault.Stopped, "%s/%d: flush %s: %w: what the last run left unflushed may be lost", cfg.Topic, cfg.Partition, name, err).With("file", name)
 }
 
 // adopt makes the plan's state the log's. Only Open, and the committer after a truncation, call it.
