@@ -86,48 +86,35 @@ func (q *quarrel) client(name string, rng *rand.Rand) {
 }
 
 // operate does one thing, and reports whether the broker is gone.
-func (q *quarrel) operate(ctx context.Context, who, topic string, rng *rand.Rand) bool {
-	value := strconv.FormatInt(1+rng.Int64N(1<<40), 10)
+func (q *quarrel) operate(ctx context.Context, who, name string, rng *rand.Rand) bool {
 	ops := []string{history.Create, history.Create, history.Delete, history.Settings, history.Describe, history.Describe}
-	info := history.MetadataInfo{Client: who, Op: ops[rng.IntN(len(ops))], Topic: topic}
-	settings := &leveev1.TopicSettings{RetentionBytes: new(number(value))}
-	var result history.MetadataResult
+	info := history.MetadataInfo{Client: who, Op: ops[rng.IntN(len(ops))], Topic: name}
+	bytes := 1 + rng.Int64N(1<<40) // what tells one setting from another
+	if info.Op == history.Create || info.Op == history.Settings {
+		info.Settings = strconv.FormatInt(bytes, 10)
+	}
+	settings := &leveev1.TopicSettings{RetentionBytes: &bytes}
+	call := q.history.Metadata(info)
+	var topic interface{ GetTopic() *leveev1.Topic }
 	var err error
 	switch info.Op {
 	case history.Create:
-		info.Settings = value
-		call := q.history.Metadata(info)
-		var r *leveev1.CreateTopicResponse
-		if r, err = q.raw.CreateTopic(ctx, &leveev1.CreateTopicRequest{Name: topic, Settings: settings}); err == nil {
-			result.Incarnation = r.GetTopic().GetIncarnation()
-		}
-		return end(call, result, err)
-	case history.Delete:
-		call := q.history.Metadata(info)
-		_, err = q.raw.DeleteTopic(ctx, &leveev1.DeleteTopicRequest{Name: topic})
-		return end(call, result, err)
+		topic, err = q.raw.CreateTopic(ctx, &leveev1.CreateTopicRequest{Name: name, Settings: settings})
 	case history.Settings:
-		info.Settings = value
-		call := q.history.Metadata(info)
-		var r *leveev1.SetTopicResponse
-		if r, err = q.raw.SetTopic(ctx, &leveev1.SetTopicRequest{Name: topic, Settings: settings}); err == nil {
-			result.Incarnation = r.GetTopic().GetIncarnation()
-		}
-		return end(call, result, err)
-	default:
-		call := q.history.Metadata(info)
-		var r *leveev1.DescribeTopicResponse
-		if r, err = q.raw.DescribeTopic(ctx, &leveev1.DescribeTopicRequest{Name: topic}); err == nil {
-			result.Exists, result.Incarnation = true, r.GetTopic().GetIncarnation()
-			result.Settings = strconv.FormatInt(r.GetTopic().GetSettings().GetRetentionBytes(), 10)
-		}
-		return end(call, result, err)
+		topic, err = q.raw.SetTopic(ctx, &leveev1.SetTopicRequest{Name: name, Settings: settings})
+	case history.Describe:
+		topic, err = q.raw.DescribeTopic(ctx, &leveev1.DescribeTopicRequest{Name: name})
+	case history.Delete:
+		_, err = q.raw.DeleteTopic(ctx, &leveev1.DeleteTopicRequest{Name: name})
 	}
-}
-
-func number(text string) int64 {
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
+	var result history.MetadataResult
+	if err == nil && topic != nil {
+		result.Incarnation = topic.GetTopic().GetIncarnation()
+		if info.Op == history.Describe {
+			result.Exists, result.Settings = true, strconv.FormatInt(topic.GetTopic().GetSettings().GetRetentionBytes(), 10)
+		}
+	}
+	return end(call, result, err)
 }
 
 // end notes an answer. Only a connection that is cut leaves open what has happened.
