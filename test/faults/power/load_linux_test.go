@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,8 +267,8 @@ func (p *publisher) mayFail(err error) bool {
 	switch client.KindOf(err) {
 	case client.KindCanceled, "stopped": // it has died; its log has
 		return true
-	case client.KindSequenceGap: // what it had been acknowledged is lost
-		return p.kind.idempotent && p.topic.mode != history.FsyncOnCommit
+	case client.KindSequenceGap: // what it had been acknowledged is lost, or one before it fell to the end of its log
+		return p.kind.idempotent && (p.topic.mode != history.FsyncOnCommit || strings.Contains(err.Error(), "stopped: "))
 	}
 	return false
 }
