@@ -19,7 +19,12 @@ type Config struct {
 	FS      vfs.FS
 	DataDir string // holds topics/, .deleted/ and salvage/; must exist and be locked by the caller
 
+	// Housekeeping is FS for what makes room, the removal of deleted topics: it may go on where FS finds the disk full.
+	// nil: FS.
+	Housekeeping vfs.FS
+
 	Room       func() error          // asked before a topic is made, whose error refuses it; nil: there always is
+	Full       func() bool           // asked before each publish to a log: true refuses it with kind no_space; must be cheap; nil: never
 	Files      *seglog.Files         // shared descriptors; nil: each log has its own
 	LogMetrics *seglog.Metrics       // what the logs count; nil: nothing
 	Registerer prometheus.Registerer // the broker's own metrics; nil: none
@@ -238,6 +243,9 @@ type DrainReport struct {
 	// recorded as clean.
 	Clean   bool
 	Stopped []string // partitions whose log stood stopped or could not be flushed: "namespace/name/partition: why"
+	// Hung: partitions, as namespace/name/partition, whose log the drain gave up on: closing it waits for the disk and
+	// goes on in the background, so the process should end, and Run does not return before it is over.
+	Hung []string
 	// Recovered: see Broker.Recovered.
 	Recovered bool
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,6 +29,7 @@ type Broker struct {
 	quiet     obs.Throttle // of log lines that could come with every tick
 
 	tasks    *task.Group
+	closing  *task.Group     // closes logs, also once the tasks have to stop
 	draining context.Context // done once a drain began
 	drain    context.CancelFunc
 	life     context.Context // done, with the cause that handles answer, when a drain ends subscribers
@@ -53,7 +55,7 @@ func New(cfg Config) (*Broker, error) {
 	cfg = cfg.withDefaults()
 	b := &Broker{
 		cfg: cfg, topics: newRegistry(), inFlight: newBudget(cfg.Limits.InFlightBytes),
-		slots: make(chan struct{}, cfg.OpenParallel), tasks: task.NewGroup(context.Background()),
+		slots: make(chan struct{}, cfg.OpenParallel), tasks: task.NewGroup(context.Background()), closing: task.NewGroup(context.Background()),
 		layout: layout{cfg.FS, cfg.DataDir}, opened: make(chan struct{}), quiet: obs.Throttle{Every: time.Minute},
 		batches: record.Limits{
 			RecordBytes: cfg.Limits.RecordBytes, BatchBytes: cfg.Limits.BatchBytes, DecompressedBytes: cfg.Limits.DecompressedBytes,
@@ -64,14 +66,14 @@ func New(cfg Config) (*Broker, error) {
 	b.producers.init(cfg.Meta)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.remover = &remover{
-		layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),
+		fs: cfg.Housekeeping, layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),
 	}
 	b.reconcile()
 	return b, nil
 }
 
 // Run opens every partition and keeps retention and the removal of deleted topics going until ctx is done; then it drains
-// what Drain has not, closes every log and returns. It fails where the data directory cannot be read and, under
+// what Drain has not, closes every log and returns, which takes as long as the disk does. It fails where the data directory cannot be read and, under
 // StrictStart, where a partition cannot be served. It must be called once.
 func (b *Broker) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, b.tasks.Stop)
@@ -83,7 +85,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	b.Drain(wait)
-	return b.tasks.Wait()
+	err := b.tasks.Wait()
+	return errors.Join(err, b.closing.Wait())
 }
 
 // lastAnswers is how long Run waits for what was submitted to be answered when nobody drained before it had to stop.
@@ -147,15 +150,22 @@ func (b *Broker) Recovered() bool {
 const maxProblems = 100
 
 // Problems returns what is not as it should be, in words, sorted: partitions that cannot be used, data that the metadata
-// does not account for, data that could not be removed.
+// does not account for, data that could not be removed, topics that lack room.
 func (b *Broker) Problems() []string {
-	var problems []string
+	var problems, full []string
 	for _, t := range b.topics.all() {
+		if t.lacksRoom(b.cfg.Age()) {
+			full = append(full, t.full)
+		}
 		for i, p := range t.parts {
 			if s := p.Status(); s.State == partition.Unavailable {
 				problems = append(problems, fmt.Sprintf("partition %s/%d is unavailable: %s: %v", t.full, i, fault.KindOf(s.Err), s.Err))
 			}
 		}
+	}
+	if len(full) > 0 {
+		problems = append(problems, fmt.Sprintf("the disk is full, or a limit on it is reached: the last publishes to %d topics were refused, among them %s; make room, or delete topics",
+			len(full), slices.Min(full)))
 	}
 	b.mu.Lock()
 	problems = append(problems, b.mu.unknown...)

@@ -50,7 +50,12 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 func (r *rig) start(change ...func(*Config)) {
 	r.t.Helper()
 	r.launch(change...)
-	<-r.opened
+	select {
+	case <-r.opened:
+	case err := <-r.ended:
+		r.Broker = nil // there is nothing left to halt
+		r.t.Fatalf("the broker ended before its partitions were opened: %v", err)
+	}
 }
 
 func (r *rig) launch(change ...func(*Config)) {

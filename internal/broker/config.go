@@ -67,6 +67,12 @@ func (c Config) withDefaults() Config {
 	set(&c.RetentionEvery, 30*time.Second)
 	set(&c.ProducerExpiry, 7*24*time.Hour)
 	c.Logger = obs.Logger(c.Logger)
+	if c.Housekeeping == nil {
+		c.Housekeeping = c.FS
+	}
+	if c.Full == nil {
+		c.Full = func() bool { return false }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

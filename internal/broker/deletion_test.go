@@ -7,8 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/vfs"
@@ -19,7 +21,8 @@ func TestDeletedAndCreatedAgainStartsEmpty(t *testing.T) {
 	for _, dispatch := range []Dispatch{Reliable, NonReliable} {
 		t.Run(string(dispatch), func(t *testing.T) {
 			r := newRig(t)
-			ctx := context.Background()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
 			first := r.create("a", TopicSpec{Dispatch: dispatch})
 			producer := record.ProducerInfo{ID: 7, Epoch: 0, Sequence: 0}
 			if _, err := r.PublishBatch(ctx, "a", 0, pack(t, producer, "one", "two")); err != nil {
@@ -31,7 +34,7 @@ func TestDeletedAndCreatedAgainStartsEmpty(t *testing.T) {
 			}
 			defer p.Close()
 			s := r.subscribe("a", 0, Latest())
-			ended := make(chan error)
+			ended := make(chan error, 1)
 			go func() {
 				for {
 					if _, err := s.Next(ctx, 0); err != nil {
@@ -281,4 +284,25 @@ func TestDataTheMetadataDoesNotKnowIsLeftAlone(t *testing.T) {
 	if got := r.metric("levee_topic_incarnation_refused_total"); got != 4 {
 		t.Errorf("%v incarnations refused", got)
 	}
+}
+
+// keepsTopics is metadata that records no deletion.
+type keepsTopics struct{ meta.Store }
+
+func (s keepsTopics) Propose(ctx context.Context, c meta.Command) (meta.Result, error) {
+	if _, is := c.(meta.DeleteTopic); is {
+		return meta.Result{}, fault.New(fault.Unavailable, "injected: the metadata takes nothing")
+	}
+	return s.Store.Propose(ctx, c)
+}
+
+// TestDeletionThatIsNotRecordedRemovesNothing covers RET-06: data goes only after the metadata records the deletion.
+func TestDeletionThatIsNotRecordedRemovesNothing(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Meta = keepsTopics{c.Meta} })
+	r.create("a")
+	r.publish("a", 0, "kept")
+	wantKind(t, r.DeleteTopic(context.Background(), "a"), fault.Unavailable, "injected")
+	r.halt()
+	r.start()
+	wantHistory(t, r.history("a", 0), "0=kept")
 }

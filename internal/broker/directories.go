@@ -35,8 +35,11 @@ func (l layout) topic(n meta.Name, incarnation uint64) string {
 	return path.Join(l.root, topicsDir, incarnationDir(n, incarnation))
 }
 
-// aside returns where a deleted incarnation is while it is being removed.
-func (l layout) aside(id meta.TopicID) string { return path.Join(l.root, deletedDir, id.String()) }
+// deleted returns where deleted incarnations are while they are being removed.
+func (l layout) deleted() string { return path.Join(l.root, deletedDir) }
+
+// aside returns where one of them is.
+func (l layout) aside(id meta.TopicID) string { return path.Join(l.deleted(), id.String()) }
 
 // salvage returns where recovery keeps what it cuts off one incarnation's logs.
 func (l layout) salvage(n meta.Name, incarnation uint64) string {
@@ -50,6 +53,17 @@ func parseIncarnationDir(namespace, dir string) (n meta.Name, incarnation uint64
 	incarnation, err := strconv.ParseUint(number, 10, 64)
 	ok = found && err == nil && n.Validate() == nil && path.Join(namespace, dir) == incarnationDir(n, incarnation)
 	return n, incarnation, ok
+}
+
+// PartitionAt returns the partition, as namespace/name/number, that a file or directory below a data directory is of; ok
+// is false where it is of none.
+func PartitionAt(dataDir, file string) (partition string, ok bool) {
+	below, ok := strings.CutPrefix(file, path.Join(dataDir, topicsDir)+"/")
+	if parts := strings.Split(below, "/"); ok && len(parts) >= 3 {
+		n, _, known := parseIncarnationDir(parts[0], parts[1])
+		return n.String() + "/" + parts[2], known
+	}
+	return "", false
 }
 
 // inspect looks for data that the metadata does not account for and returns what it finds, in words; refused is how much
@@ -72,7 +86,7 @@ func (l layout) inspect(view func() *meta.View) (found []string, refused int, er
 			return nil, 0, err
 		}
 	}
-	deleted, err := l.list(path.Join(l.root, deletedDir))
+	deleted, err := l.list(l.deleted())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -95,7 +109,7 @@ func (l layout) inspect(view func() *meta.View) (found []string, refused int, er
 	}
 	for _, e := range deleted {
 		if !pending[e.Name] {
-			found = append(found, path.Join(l.root, deletedDir, e.Name)+": no deletion of it is under way: left alone")
+			found = append(found, path.Join(l.deleted(), e.Name)+": no deletion of it is under way: left alone")
 		}
 	}
 	return found, refused, nil

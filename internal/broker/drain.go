@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
@@ -12,8 +14,8 @@ import (
 
 // Drain stops the broker's work: it refuses new publishes and subscribers with kind unavailable, ends the subscribers
 // there are with it, waits until what was submitted is answered, and flushes and closes every log. ctx bounds the wait for
-// answers; the logs are closed, and answer what is queued, in any case. It may be called more than once; the report is
-// that of the first.
+// answers; the logs are closed, and answer what is queued, in any case but one: once ctx is done, logs of which none got
+// done for a while are given up; see DrainReport.Hung. It may be called more than once; the report is that of the first.
 func (b *Broker) Drain(ctx context.Context) DrainReport {
 	b.mu.Lock()
 	done := b.mu.report
@@ -33,15 +35,20 @@ func (b *Broker) Drain(ctx context.Context) DrainReport {
 	recovered := b.Recovered()
 	all := b.topics.all()
 	opened := b.cfg.Crash == seglog.CleanStop || allOpened(all)
-	stopped := b.closeAll(all)
-	b.closeAll(b.topics.allRetired()) // deleted: nobody will ask what they held
+	stopped, hung := b.closeAll(ctx, all)
+	_, more := b.closeAll(ctx, b.topics.allRetired()) // deleted: nobody will ask what they held
+	hung = append(hung, more...)
 	if len(stopped) > 0 {
 		b.cfg.Logger.Error("logs that cannot be vouched for: the stop is not clean", "partitions", stopped)
+	}
+	if len(hung) > 0 {
+		b.cfg.Logger.Error("logs that wait for the disk are given up: the stop is not clean", "partitions", hung)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.report == nil {
-		b.mu.report = &DrainReport{Clean: len(stopped) == 0 && opened, Stopped: stopped, Recovered: recovered}
+		clean := len(stopped) == 0 && len(hung) == 0 && opened
+		b.mu.report = &DrainReport{Clean: clean, Stopped: stopped, Hung: hung, Recovered: recovered}
 	}
 	return *b.mu.report
 }
@@ -59,8 +66,13 @@ func allOpened(all []*topic) bool {
 	return true
 }
 
-// closeAll closes the logs of topics, as many side by side as are opened so, and returns which cannot be vouched for.
-func (b *Broker) closeAll(topics []*topic) []string {
+// closeStall is how long a drain whose time is over waits on while not one more log gets closed: a disk that is only slow
+// gets done with some in that time.
+const closeStall = 5 * time.Second
+
+// closeAll closes the logs of topics, as many side by side as are opened so, and returns which cannot be vouched for, and
+// of which the closing does not end.
+func (b *Broker) closeAll(ctx context.Context, topics []*topic) (stopped, hung []string) {
 	type part struct {
 		*partition.Partition
 		where string
@@ -71,29 +83,45 @@ func (b *Broker) closeAll(topics []*topic) []string {
 			parts = append(parts, part{p, fmt.Sprintf("%s/%d", t.full, i)})
 		}
 	}
+	type result struct {
+		part int64
+		err  error
+	}
+	results := make(chan result, len(parts)) // has room for all, though nobody may be left to read them
+	waiting := map[int64]string{}
+	for i, p := range parts {
+		waiting[int64(i)] = p.where
+	}
 	var next atomic.Int64
-	workers := b.cfg.OpenParallel
-	results := make(chan []string, workers)
 	work := func(context.Context) error {
-		var stopped []string
-		for i := next.Add(1); i <= int64(len(parts)); i = next.Add(1) {
-			p := parts[i-1]
-			if err := p.Close(context.Background(), errDraining()); err != nil {
-				stopped = append(stopped, p.where+": "+err.Error())
-			}
+		for i := next.Add(1) - 1; i < int64(len(parts)); i = next.Add(1) - 1 {
+			results <- result{i, parts[i].Close(context.Background(), errDraining())}
 		}
-		results <- stopped
 		return nil
 	}
-	for range workers {
-		if !b.tasks.Go("close partitions", work) {
-			_ = work(context.Background()) // the broker's run is over: do it here
+	for range min(b.cfg.OpenParallel, len(parts)) {
+		if !b.closing.Go("close partitions", work) {
+			_ = work(ctx) // another drain is through with all of them, and this only hears how it went
 		}
 	}
-	var stopped []string
-	for range workers {
-		stopped = append(stopped, <-results...)
+	over := ctx.Done()
+	var stalled <-chan time.Time
+	for len(waiting) > 0 && len(hung) == 0 {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				stopped = append(stopped, waiting[r.part]+": "+r.err.Error())
+			}
+			delete(waiting, r.part)
+			if over == nil {
+				stalled = time.After(closeStall)
+			}
+		case <-over:
+			over, stalled = nil, time.After(closeStall)
+		case <-stalled:
+			hung = slices.Sorted(maps.Values(waiting))
+		}
 	}
 	slices.Sort(stopped)
-	return stopped
+	return stopped, hung
 }

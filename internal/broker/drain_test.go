@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/seglog"
@@ -186,4 +189,37 @@ func (b *budget) crowded() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.mu.waiting) > 0
+}
+
+// TestDrainLeavesALogThatHangs has the flush of one log hang: a drain whose time is over closes the others, names that one
+// and ends. The log is closed once the disk goes on.
+func TestDrainLeavesALogThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for _, name := range []string{"slow", "other"} {
+			r.create(name, TopicSpec{Settings: Settings{Fsync: ptr("none")}})
+			r.publish(name, 0, "x")
+		}
+		release, _ := r.hold(func(op vfs.Op) bool { return op.Kind == vfs.OpSync && strings.Contains(op.Path, "/slow@") })
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		began := time.Now()
+		report := r.Drain(ctx)
+		if took := time.Since(began); took != time.Second+closeStall {
+			t.Errorf("the drain took %v", took)
+		}
+		if report.Clean || len(report.Stopped) > 0 || !slices.Equal(report.Hung, []string{"default/slow/0"}) {
+			t.Errorf("%+v", report)
+		}
+		if s := r.topics.all(); len(s) != 2 {
+			t.Fatal(len(s))
+		}
+		for _, topic := range r.topics.all() {
+			if _, open := topic.parts[0].Bounds(); open {
+				t.Errorf("%s is not closed", topic.full)
+			}
+		}
+		close(release)
+		r.halt()
+	})
 }

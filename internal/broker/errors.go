@@ -14,6 +14,11 @@ func errDraining() error {
 	return fault.New(fault.Unavailable, "the broker is stopping: connect again, to another broker or later")
 }
 
+// errFull refuses records while what is left of the disk is kept for the metadata.
+func errFull() error {
+	return fault.New(fault.NoSpace, "the disk is full, and what is left is kept for the metadata: nothing was written; it goes on by itself once there is room")
+}
+
 func errNoTopic(name meta.Name) error {
 	return fault.New(fault.NotFound, "topic %s does not exist: create it: levee topic create %s", name, name).With("topic", name)
 }

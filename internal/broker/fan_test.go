@@ -36,7 +36,7 @@ func TestNonReliableDeliversToWhoIsThere(t *testing.T) {
 	if got := strings.Join(values(t, next(t, other), 0), " "); got != "0=elsewhere" {
 		t.Fatalf("%q", got)
 	}
-	if infos, err := r.fs.List("/data"); err != nil || len(infos) != 0 {
+	if infos, err := r.fs.List("/data"); err != nil || len(infos) != 1 || infos[0].Name != deletedDir {
 		t.Fatalf("a topic that stores nothing left %v, %v", infos, err)
 	}
 	r.halt()

@@ -78,6 +78,10 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 		done(PublishResult{Offset: first, LastOffset: first + int64(info.Count) - 1})
 		return nil
 	}
+	if p.b.cfg.Full() {
+		p.b.cfg.LogMetrics.RefusedFull()
+		return onTopic("publish to", t.full, errFull())
+	}
 	size := int64(len(batch))
 	if err := p.b.inFlight.acquire(ctx, size); err != nil {
 		return onTopic("too much is unanswered; wait to publish to", t.full, err)
@@ -92,6 +96,7 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 	if err := s.part.Submit(ctx, &s.append); err != nil {
 		s.recycle()
 		p.b.inFlight.release(size)
+		t.noteRoom(p.b.cfg.Age, err)
 		return onTopic("publish to", t.full, err)
 	}
 	return nil
@@ -124,6 +129,7 @@ func newSubmission() *submission {
 func (s *submission) answer(a *seglog.Append) {
 	r := PublishResult{Offset: a.Offset, LastOffset: a.LastOffset, Duplicate: a.Duplicate, Ranges: a.Ranges}
 	b, size, records, done := s.b, len(a.Batch), int64(s.records), s.done
+	s.t.noteRoom(b.cfg.Age, a.Err)
 	if a.Err == nil {
 		if !a.Duplicate {
 			s.part.Assigned(a.LastOffset)

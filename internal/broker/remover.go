@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path"
@@ -13,12 +14,17 @@ import (
 	"github.com/leveemq/levee/internal/vfs"
 )
 
-// retryRemoval is how long a removal that failed waits for its next try.
-const retryRemoval = 30 * time.Second
+// How long a removal that failed waits for its next try: not long where it only found no room, for there may be some any
+// moment, and there is more once it has been done.
+const (
+	retryRemoval = 30 * time.Second
+	retryFull    = time.Second
+)
 
 // remover takes the data of deleted topics off the disk, also of those that an earlier run had not finished with. One
 // goroutine runs it.
 type remover struct {
+	fs      vfs.FS // what it changes goes through this: Config.Housekeeping
 	layout  layout
 	store   meta.Store
 	topics  *registry
@@ -49,13 +55,16 @@ func (r *remover) Problem() string {
 // Run removes what there is to remove until ctx is done.
 func (r *remover) Run(ctx context.Context) error {
 	for {
-		problem := ""
+		problem, pause := "", retryRemoval
 		for d := range r.store.View().Deletions() {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			err := r.remove(ctx, d)
+			err := classify(r.remove(ctx, d))
 			r.tell(ctx, d, err)
+			if fault.KindOf(err) == fault.NoSpace {
+				pause = retryFull
+			}
 			if err != nil {
 				problem = fmt.Sprintf("the data of %s, deleted, could not be removed yet: %v", d.Name, err)
 			}
@@ -66,7 +75,7 @@ func (r *remover) Run(ctx context.Context) error {
 		r.closeRest(ctx)
 		var again <-chan time.Time
 		if problem != "" {
-			again = time.After(retryRemoval)
+			again = time.After(pause)
 		}
 		select {
 		case <-r.wake:
@@ -104,7 +113,10 @@ func (r *remover) remove(ctx context.Context, d *meta.Deletion) error {
 		return err
 	}
 	if there {
-		if err := vfs.RemoveAll(r.layout.fs, aside); err != nil {
+		if err := discard(r.fs, aside, true); err != nil {
+			return err
+		}
+		if err := r.fs.SyncDir(path.Dir(aside)); err != nil {
 			return err
 		}
 	}
@@ -115,9 +127,34 @@ func (r *remover) remove(ctx context.Context, d *meta.Deletion) error {
 	return nil
 }
 
+// discard removes what was set aside, in any order and without making each step durable: until all of it is, and the
+// metadata has forgotten the deletion, a restart begins again with whatever is left.
+func discard(fsys vfs.FS, name string, dir bool) error {
+	if dir {
+		list, err := fsys.List(name)
+		if err != nil {
+			return err
+		}
+		for _, child := range list {
+			if err := discard(fsys, path.Join(name, child.Name), child.Dir); err != nil {
+				return err
+			}
+		}
+	}
+	return fsys.Remove(name)
+}
+
+// classify gives an error of the file system the kind that is logged.
+func classify(err error) error {
+	if errors.Is(err, vfs.ErrNoSpace) && fault.KindOf(err) == fault.Internal {
+		return fault.New(fault.NoSpace, "the disk is full: %w", err)
+	}
+	return err
+}
+
 // setAside moves a topic's directory to where nothing serves it, durably.
 func (r *remover) setAside(from, aside string) error {
-	fsys := r.layout.fs
+	fsys := r.fs
 	if err := vfs.MkdirSync(fsys, path.Dir(aside)); err != nil {
 		return err
 	}

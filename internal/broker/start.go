@@ -8,6 +8,7 @@ import (
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/partition"
+	"github.com/leveemq/levee/internal/vfs"
 )
 
 // openAll opens every partition there is, a bounded number side by side, and says each second how far it is. A topic
@@ -21,6 +22,10 @@ func (b *Broker) openAll(ctx context.Context) error {
 		b.cfg.Logger.Warn("found data that the metadata does not account for", "problem", problem)
 	}
 	b.metrics.incarnationRefused.Add(float64(refused))
+	// Made before it is needed: when the disk is full, a deletion may not find the room for it.
+	if err := vfs.MkdirSync(b.cfg.Housekeeping, b.layout.deleted()); err != nil {
+		b.cfg.Logger.Warn("could not make the directory for deleted topics; the next deletion tries again", "err", err)
+	}
 	b.tasks.Go("remove deleted topics", b.remover.Run) // only now: see layout.inspect
 	var all []*partition.Partition
 	for _, t := range b.topics.all() {

@@ -169,8 +169,10 @@ func TestTrimmedPositions(t *testing.T) {
 		if e := next(t, s); e.Kind != EventData || !strings.HasPrefix(values(t, e, 0)[0], fmt.Sprint(first, "=")) {
 			t.Fatalf("%+v", e)
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
 		for {
-			if _, err = slow.Next(context.Background(), 0); err != nil {
+			if _, err = slow.Next(ctx, 0); err != nil {
 				break
 			}
 		}

@@ -6,7 +6,9 @@ import (
 	"path"
 	"strconv"
 	"sync/atomic"
+	"time"
 
+	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
@@ -27,6 +29,7 @@ type topic struct {
 	changing    chan struct{}  // one slot: whoever changes the topic's settings holds it
 	turn        atomic.Uint32  // the partition that the next record without a key goes to
 	version     atomic.Uint64  // of the settings in force; see meta.Topic.Version
+	noRoom      atomic.Int64   // when a publish was last refused because the disk is full, in ns since the epoch; 0: none since one succeeded
 
 	// life ends when the incarnation is deleted or the broker drains; its cause is what handles answer then.
 	life context.Context
@@ -42,6 +45,27 @@ func (t *topic) ended() error {
 		return nil
 	}
 	return context.Cause(t.life)
+}
+
+// recently is for how long a refusal for want of room counts as a problem where nobody publishes any more.
+const recently = time.Minute
+
+// noteRoom takes note of whether a publish found room. It costs a load of one word where all is well.
+func (t *topic) noteRoom(now func() time.Time, err error) {
+	switch {
+	case err == nil:
+		if t.noRoom.Load() != 0 {
+			t.noRoom.Store(0)
+		}
+	case fault.KindOf(err) == fault.NoSpace:
+		t.noRoom.Store(now().UnixNano())
+	}
+}
+
+// lacksRoom reports whether publishes find no room.
+func (t *topic) lacksRoom(now time.Time) bool {
+	at := t.noRoom.Load()
+	return at != 0 && now.Sub(time.Unix(0, at)) < recently
 }
 
 // has returns an error unless the topic has that partition.

@@ -106,6 +106,7 @@ func (p *Partition) closeLog(l *seglog.Log) {
 	p.mu.Unlock()
 }
 
+// shut flushes and closes l, and returns why it cannot be vouched for, if so.
 func shut(l *seglog.Log) error {
 	stopped := l.Err()
 	if err := l.Close(); stopped == nil {

@@ -425,3 +425,27 @@ func TestStoppedLogIsReportedAndReopensAsAfterACrash(t *testing.T) {
 		}
 	})
 }
+
+// TestFullDiskDoesNotSpoilAClose closes and unloads a log on a full disk: everything in it was flushed, and that the note
+// of it finds no room is no failed flush.
+func TestFullDiskDoesNotSpoilAClose(t *testing.T) {
+	for name, end := range map[string]func(p *Partition) error{
+		"close":  func(p *Partition) error { return p.Close(context.Background(), errors.New("the broker stops")) },
+		"unload": func(p *Partition) error { return p.Unload(context.Background()) },
+	} {
+		w := newWorld(t, seglog.Periodic)
+		w.run(seglog.Periodic, seglog.CleanStop, func(p *Partition) {
+			mustAppend(t, p, "one")
+			w.fs.SetHook(func(op vfs.Op) error {
+				if op.Kind == vfs.OpWrite || op.Kind == vfs.OpCreate {
+					return vfs.ErrNoSpace
+				}
+				return nil
+			})
+			defer w.fs.SetHook(nil)
+			if err := end(p); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
@@ -120,9 +122,15 @@ func TestFailedFlushIsWrittenDownAtOnce(t *testing.T) {
 // awaitRun waits until the run file says state.
 func awaitRun(t *testing.T, dir, state string) {
 	t.Helper()
+	patience := time.NewTimer(10 * time.Second)
+	defer patience.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for runFile(t, dir).State != state {
-		if t.Context().Err() != nil {
-			t.Fatal("the run file does not change")
+		select {
+		case <-tick.C:
+		case <-patience.C:
+			t.Fatalf("the run file says %+v, want %s", runFile(t, dir), state)
 		}
 	}
 }
@@ -187,7 +195,9 @@ func TestOlderMetadataStopsTheStart(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, metadataDir)); err != nil {
 		t.Fatal(err)
 	}
-	err := Run(t.Context(), settings(t, dir, nil), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a start that is accepted ends then
+	defer cancel()
+	err := Run(ctx, settings(t, dir, nil), Options{OnReady: cancel})
 	if fault.KindOf(err) != fault.Corrupt || !strings.Contains(err.Error(), filepath.Join(dir, metadataDir)) {
 		t.Fatalf("got %v", err)
 	}
@@ -202,7 +212,9 @@ func TestDamagedIdentityStopsTheStart(t *testing.T) {
 	if err := os.WriteFile(file, []byte("levee-identity"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := Run(t.Context(), settings(t, dir, nil), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := Run(ctx, settings(t, dir, nil), Options{OnReady: cancel})
 	var damaged *DamagedError
 	if !errors.As(err, &damaged) || damaged.Path != file {
 		t.Fatalf("got %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/vfs"
+	"github.com/leveemq/levee/record"
 )
 
 // TestMetadataGoesOnWhenTheDiskIsFull fills a disk: topics are refused, but the metadata can still change, so that a
@@ -131,4 +132,136 @@ func TestFullDiskStillDeletes(t *testing.T) {
 	if _, h := readyz(t, r); len(h.Problems) != 0 {
 		t.Errorf("problems are %q", h.Problems)
 	}
+}
+
+// TestReserveComesBackWhenSomebodyIsRefused has room come while publishes are refused for want of it: they go on long
+// before the next of the regular attempts, and refusals alone make no more attempts than one in each pause.
+func TestReserveComesBackWhenSomebodyIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		attempts := 0
+		mem := vfs.NewMem()
+		if err := mem.MkdirAll("/data"); err != nil {
+			t.Fatal(err)
+		}
+		disk := vfs.Inject(mem, func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite && full.Load() {
+				attempts++
+				return vfs.ErrNoSpace
+			}
+			return nil
+		})
+		r := newReserve(disk, "/data", obs.Logger(nil))
+		if r.full() || r.problem() != "" {
+			t.Error("a reserve that was not tried yet says that the disk is full")
+		}
+		if err := r.hold(); err != nil || r.full() {
+			t.Fatal(err, r.full())
+		}
+		done := make(chan error)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- r.keep(ctx) }()
+		defer func() {
+			cancel()
+			<-done
+		}()
+		full.Store(true)
+		r.release()
+		for range 1000 {
+			if !r.full() {
+				t.Fatal("the reserve is gone, and topics may go on")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if most := int(time.Second/reservePause) + 1; attempts > most || attempts < most/2 {
+			t.Errorf("%d attempts in a second, want %d at most", attempts, most)
+		}
+		full.Store(false)
+		began := time.Now()
+		for r.full() {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(began); took > 2*reservePause {
+			t.Errorf("the reserve came back after %v", took)
+		}
+	})
+}
+
+// TestReserveThatCannotBeMade fails the reserve for another reason than want of room: that is said, and topics go on.
+func TestReserveThatCannotBeMade(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("/data"); err != nil {
+		t.Fatal(err)
+	}
+	r := newReserve(vfs.Inject(mem, func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite {
+			return vfs.ErrIO
+		}
+		return nil
+	}), "/data", obs.Logger(nil))
+	if err := r.room(); fault.KindOf(err) != fault.IO || strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("room on a disk that fails: %v", err)
+	}
+	if p := r.problem(); r.full() || r.isHeld() || strings.Contains(p, "the disk is full") || !strings.Contains(p, vfs.ErrIO.Error()) {
+		t.Errorf("full: %v; problem: %q", r.full(), p)
+	}
+}
+
+// TestMetadataWaitsForAnAttempt has the metadata find no room because an attempt to make the reserve took it for a moment.
+func TestMetadataWaitsForAnAttempt(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("/data"); err != nil {
+		t.Fatal(err)
+	}
+	r := newReserve(mem, "/data", obs.Logger(nil))
+	refused := false
+	f, err := (&reserveFS{vfs.Inject(mem, func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && !refused {
+			refused = true
+			return vfs.ErrNoSpace
+		}
+		return nil
+	}), r}).Open("/data/log", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if n, err := f.WriteAt([]byte("metadata"), 0); n != 8 || err != nil || !refused {
+		t.Errorf("a write that had room a moment later: %d, %v", n, err)
+	}
+}
+
+// TestTopicsLeaveTheReserve fills the disk below a whole server: once the metadata has had to give up its reserve, no
+// topic writes into what is left, the metadata and the stop can, and with room everything goes on by itself.
+func TestTopicsLeaveTheReserve(t *testing.T) {
+	disk := &roomy{FS: vfs.OS{}}
+	dir := t.TempDir()
+	r := upOn(t, settings(t, dir, nil), disk, thisMachine())
+	b := r.broker.Load()
+	createTopic(t, b, "orders", "on_commit")
+	createTopic(t, b, "gone", "on_commit")
+	publish(t, b, "orders", "kept")
+	disk.full.Store(true)
+	if err := b.DeleteTopic(t.Context(), "gone"); err != nil { // takes the reserve
+		t.Fatal(err)
+	}
+	left := disk.freed.Load()
+	for range 3 {
+		_, _, err := b.Publish(t.Context(), "orders", 0, []record.Record{{Value: make([]byte, 1000)}})
+		if fault.KindOf(err) != fault.NoSpace || !strings.Contains(err.Error(), "default/orders") {
+			t.Errorf("a publish while the metadata has no reserve: %v", err)
+		}
+	}
+	if now := disk.freed.Load(); left <= 0 || left-now > 1000 { // the deletion may still be recorded as done
+		t.Errorf("publishes took the metadata's room: %d bytes of %d are left", now, left)
+	}
+	disk.full.Store(false)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); r.reserve.full(); <-tick.C {
+		if time.Since(began) > reserveEvery {
+			t.Fatal("there is room, and nobody tries again")
+		}
+	}
+	publish(t, b, "orders", "with room")
 }

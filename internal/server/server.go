@@ -10,6 +10,7 @@ import (
 
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/config"
+	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/listener/admin"
 	"github.com/leveemq/levee/internal/listener/grpc"
 	"github.com/leveemq/levee/internal/obs"
@@ -71,6 +72,7 @@ type server struct {
 	metrics  *metrics
 	status   *status
 	tasks    *task.Group // ends with the stop, or when one of its tasks fails; not with ctx: a stop has an order
+	ending   *task.Group // does the end of the stop, which can hang as the disk can
 
 	flushes *alarm // goes off when a flush below the data directory fails
 
@@ -90,7 +92,7 @@ type server struct {
 func newServer(cfg *config.Config, o Options, fs vfs.FS, m machine) *server {
 	s := &server{
 		cfg: cfg, options: o, log: obs.Logger(o.Logger), machine: m, registry: prometheus.NewRegistry(),
-		status: &status{}, tasks: task.NewGroup(context.Background()), flushes: newAlarm(),
+		status: &status{}, tasks: task.NewGroup(context.Background()), ending: task.NewGroup(context.Background()), flushes: newAlarm(),
 	}
 	s.fs = &watchedFS{FS: fs, failed: s.onFailedFlush}
 	s.metrics = newMetrics(s.registry, o.Version)
@@ -164,13 +166,42 @@ func (s *server) stop() error {
 		s.log.Warn("HTTP clients were cut off", "drain_timeout", s.cfg.DrainTimeout)
 	}
 	s.tasks.Stop()
-	failed := s.tasks.Wait() // every listener and the broker have returned
-	metadataErr := s.closeMetadata()
-	runErr := s.endClaim(report, metadataErr)
-	lockErr := s.unlock()
-	err := errors.Join(failed, metadataErr, runErr, lockErr)
+	err := s.end(patience, report)
 	s.log.Info("stopped", "took", s.machine.now().Sub(began).Round(time.Millisecond), "clean", err == nil)
 	return err
+}
+
+// lastPatience is how long a stop whose time is over waits on for the metadata and the run file to be written.
+const lastPatience = 5 * time.Second
+
+// end waits for everything that runs, closes the metadata and writes down how the run ended. Where the disk hangs it
+// gives up: the process has to end then, which alone ends what still waits for the disk, and releases the lock no sooner.
+// The run stays one that did not end: that is what it is.
+func (s *server) end(patience context.Context, report *broker.DrainReport) error {
+	if report != nil && len(report.Hung) > 0 {
+		return fault.New(fault.Stopped, "stopped, but not cleanly: logs still waited for the disk when drain_timeout was over, and were left: %q; the next start reads them again", report.Hung)
+	}
+	ended := make(chan error, 1)
+	s.ending.Go("end the run", func(context.Context) error {
+		failed := s.tasks.Wait() // every listener and the broker have returned
+		metadataErr := s.closeMetadata()
+		runErr := s.endClaim(report, metadataErr)
+		ended <- errors.Join(failed, metadataErr, runErr, s.unlock())
+		return nil
+	})
+	select {
+	case err := <-ended:
+		return errors.Join(err, s.ending.Wait())
+	case <-patience.Done():
+	}
+	last := time.NewTimer(lastPatience)
+	defer last.Stop()
+	select {
+	case err := <-ended:
+		return errors.Join(err, s.ending.Wait())
+	case <-last.C:
+	}
+	return fault.New(fault.Stopped, "stopped, but not cleanly: the disk below %s did not get done in time, and was left: %q; the next start reads everything again", s.dir, s.hanging())
 }
 
 // followStart tells when every partition was tried, and writes down when the crash before this run has had its last

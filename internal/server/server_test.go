@@ -67,8 +67,12 @@ func TestStartStopRestart(t *testing.T) {
 func TestSecondServerOnOneDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	up(t, settings(t, dir, nil))
-	second, _ := launch(t, settings(t, dir, nil), vfs.OS{}, thisMachine())
-	<-second.done
+	second, accepted := launch(t, settings(t, dir, nil), vfs.OS{}, thisMachine())
+	select {
+	case <-second.done:
+	case <-accepted:
+		t.Fatal("a second server serves the directory of the first")
+	}
 	if err := second.err; fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("got %v", err)
 	}

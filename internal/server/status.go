@@ -1,7 +1,9 @@
 package server
 
 import (
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/listener/admin"
@@ -66,8 +68,11 @@ func (s *server) problems(b *broker.Broker) []string {
 	if s.flushes.everRaised() {
 		list = append(list, "a flush to the disk failed: see the log for the file; what was not acknowledged before may be lost, restart the broker once the disk works")
 	}
-	if s.reserve != nil && !s.reserve.isHeld() {
-		list = append(list, "the disk is full: topics take no records until there is room, and no topic is created; make room, or delete topics")
+	list = append(list, s.hanging()...)
+	if s.reserve != nil {
+		if p := s.reserve.problem(); p != "" {
+			list = append(list, p)
+		}
 	}
 	if m := s.metadata.Load(); m != nil {
 		if err := m.err(); err != nil {
@@ -76,6 +81,28 @@ func (s *server) problems(b *broker.Broker) []string {
 	}
 	if b != nil {
 		list = append(list, b.Problems()...)
+	}
+	return list
+}
+
+const (
+	hangingFor = 5 * time.Second // a flush that takes so long is told of
+	maxHanging = 20              // of how many at most: where a whole disk hangs, all do
+)
+
+// hanging tells of flushes that the disk does not get done with.
+func (s *server) hanging() []string {
+	var list []string
+	found := s.fs.flushes.hanging(hangingFor)
+	for i, f := range found {
+		if i == maxHanging {
+			return append(list, fmt.Sprintf("and %d more flushes are under way for as long", len(found)-i))
+		}
+		what := f.path
+		if p, ok := broker.PartitionAt(s.dir, f.path); ok {
+			what = fmt.Sprintf("%s (%s)", p, f.path)
+		}
+		list = append(list, fmt.Sprintf("a flush of %s has been under way for %v: the disk is slow, or hangs", what, time.Since(f.began).Round(time.Second)))
 	}
 	return list
 }

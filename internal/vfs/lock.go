@@ -13,7 +13,7 @@ import (
 // LockedError says that another process (or another Lock of this one) holds a lock file.
 type LockedError struct {
 	Path   string
-	Holder string // the process id that the holder wrote; "" when it has not yet
+	Holder string // the process id that the holder wrote; "" when it has not yet, or could not
 }
 
 // Error implements error.
@@ -25,9 +25,9 @@ func (e *LockedError) Error() string {
 }
 
 // Lock takes the lock file at path, which is always on the real file system, creates it if needed and writes this
-// process's id into it. It does not wait: if the lock is taken the error is a *LockedError. The lock ends with Close or
-// with the process, however that ends; the file stays, for removing it would let two processes lock different files of
-// one name.
+// process's id into it as far as the disk takes that. It does not wait: if the lock is taken the error is a
+// *LockedError. The lock ends with Close or with the process, however that ends; the file stays, for removing it would let
+// two processes lock different files of one name.
 func Lock(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
@@ -42,18 +42,36 @@ func Lock(path string) (io.Closer, error) {
 func lock(f *os.File, path string) error {
 	err := flock(f)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder := make([]byte, 32)
-		n, _ := f.ReadAt(holder, 0) // only for the message
-		return &LockedError{Path: path, Holder: strings.TrimSpace(string(holder[:n]))}
+		return &LockedError{Path: path, Holder: holder(f)}
 	}
 	if err != nil {
 		return osError(&os.PathError{Op: "lock", Path: path, Err: err})
 	}
-	if err := f.Truncate(0); err != nil {
-		return osError(err)
+	introduce(f)
+	return nil
+}
+
+// introduce writes this process's id into a lock file. Holding the lock is what counts, and the id is for a message only:
+// where the disk takes nothing, the file says nobody rather than an earlier holder. What is there is overwritten before
+// it is cut off, because that needs no room on a full disk.
+func introduce(f *os.File) {
+	line := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	n, err := f.WriteAt(line, 0)
+	if err != nil {
+		n = 0
 	}
-	_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return osError(err)
+	_ = f.Truncate(int64(n))
+}
+
+// holder returns the process id in a lock file; "" where there is none.
+func holder(f *os.File) string {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0)
+	line, _, _ := strings.Cut(string(text[:n]), "\n")
+	if _, err := strconv.ParseUint(line, 10, 64); err != nil {
+		return ""
+	}
+	return line
 }
 
 // flock tries to lock a file that nobody else can close meanwhile.

@@ -37,3 +37,35 @@ func TestLock(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLockOnAFullDisk takes a lock whose file takes nothing: the lock is held all the same, and whoever is refused is told
+// of no other process.
+func TestLockOnAFullDisk(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	must(t, os.WriteFile(name, nil, 0o600))
+	f, err := os.Open(name) // not for writing
+	must(t, err)
+	defer f.Close()
+	if err := lock(f, name); err != nil {
+		t.Fatalf("a lock whose holder cannot be written down: %v", err)
+	}
+	_, err = Lock(name)
+	var locked *LockedError
+	if !errors.As(err, &locked) || locked.Holder != "" || err.Error() != name+" is locked by another process" {
+		t.Errorf("second lock: %v", err)
+	}
+}
+
+// TestLockHolder reads what may be in a lock file, which nobody vouches for.
+func TestLockHolder(t *testing.T) {
+	for content, want := range map[string]string{"": "", "4711": "4711", "4711\n": "4711", "4711\nand the rest\n": "4711", "levee\n": "", "\x00\x00": ""} {
+		name := filepath.Join(t.TempDir(), "LOCK")
+		must(t, os.WriteFile(name, []byte(content), 0o600))
+		f, err := os.Open(name)
+		must(t, err)
+		if got := holder(f); got != want {
+			t.Errorf("the holder in %q is %q, want %q", content, got, want)
+		}
+		must(t, f.Close())
+	}
+}

@@ -77,7 +77,8 @@ func (OS) Stat(name string) (Info, error) {
 	return infoOf(info), nil
 }
 
-// SyncDir implements FS. A file system that cannot sync directories fails here rather than pretending.
+// SyncDir implements FS. A file system that cannot sync directories fails here rather than pretending. Where the
+// directory could not even be opened, the error is an fs.PathError with Op "open".
 func (OS) SyncDir(dir string) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -137,4 +138,18 @@ func TestMachine(t *testing.T) {
 	}
 	_, err = Free("/none/at/all")
 	wantErr(t, "free of a missing path", err, ErrNotExist)
+}
+
+// TestSyncReachesTheSystem asks for flushes of what cannot be flushed: the error shows that the kernel was asked, and how
+// it differs from that of a directory which cannot be opened.
+func TestSyncReachesTheSystem(t *testing.T) {
+	f := open(t, OS{}, "/dev/null", false)
+	wantErr(t, "flush of a device that has none", f.Sync(), syscall.EINVAL)
+	for dir, op := range map[string]string{"/proc/self": "sync", "/none/at/all": "open"} {
+		err := OS{}.SyncDir(dir)
+		var p *fs.PathError
+		if !errors.As(err, &p) || p.Op != op || op == "sync" && !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("sync of the directory %s: %v, want an error of %s", dir, err, op)
+		}
+	}
 }
