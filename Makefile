@@ -22,7 +22,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The newest vulnerabilities count, so the database is not pinned; VULNDB=vX.Y.Z does it where that matters.
 VULNDB      ?= latest
 
-.PHONY: check-go build run test ci race faults bench fuzz gen gen-check vuln release lint fmt clean
+.PHONY: check-go build run test ci ci-tools race faults mutation bench fuzz gen gen-check vuln release lint fmt clean
 
 # Says what to install when make can do nothing without it.
 check-go:
@@ -43,9 +43,9 @@ build: check-go
 run: build
 	exec $(BIN)/levee server --data-dir $(DATA)
 
-## test: every test that needs Go alone
+## test: every test that needs Go alone; those that break real brokers at their short length
 test: $(BIN)/testrun
-	@$(BIN)/testrun -timeout 9m ./...
+	@LEVEE_FAULTS=short $(BIN)/testrun -timeout 9m ./...
 
 $(BIN)/testrun: check-go $(wildcard test/run/*.go)
 	@mkdir -p $(BIN)
@@ -56,13 +56,27 @@ race: $(BIN)/testrun
 	@$(BIN)/testrun -race -short -tags invariants -timeout 25m ./...
 
 ## ci: what must pass before a change lands; ends with go test's own lines
-ci: check-go gen-check lint vuln build
+ci: check-go ci-tools gen-check lint vuln build
 	@echo "== race detector and self-checks"
 	@$(MAKE) --no-print-directory race
 	@echo "== fuzz targets: 10 minutes shared"
 	@$(MAKE) --no-print-directory fuzz
+	@echo "== mutants: each has to be noticed"
+	@$(MAKE) --no-print-directory mutation
 	@echo "== tests, as users run them"
 	@$(BIN)/testrun -no-skips test/skips.txt -count=1 -timeout 20m ./...
+
+## ci-tools: programs that some tests need, by the system's package manager where one is missing
+ci-tools:
+	@missing=""; \
+	for pair in strace:strace mkfs.ext4:e2fsprogs losetup:mount prlimit:util-linux; do \
+	  command -v $${pair%%:*} >/dev/null 2>&1 || missing="$$missing $${pair##*:}"; done; \
+	if [ -n "$$missing" ]; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
+
+## mutation: deliberate bugs, each of which a named test must notice
+mutation: check-go
+	go test -tags mutation -count=1 -timeout 30m ./test/mutation
 
 ## faults: kill, power loss, disk faults at full length; takes hours
 faults: build
