@@ -24,11 +24,9 @@ func (b *Broker) CreateTopic(ctx context.Context, spec TopicSpec) (TopicInfo, er
 		return TopicInfo{}, onTopic("create topic", spec.Name, err)
 	}
 	t := b.sync(c.Name)
-	if stopping := b.draining.Err() != nil; stopping {
-		return *b.cfg.Defaults.info(r.Topic), nil // it exists; the next run serves it
-	}
 	if t == nil || t.id != c.ID {
-		return TopicInfo{}, errDeleted(c.Name) // by somebody else, already
+		// The broker stops, and the next run serves it; or somebody else has deleted it already. Made it was.
+		return *b.cfg.Defaults.info(r.Topic), nil
 	}
 	for _, p := range t.parts {
 		// One that cannot be opened is a partition that is unavailable, and described so: the topic exists.
@@ -89,11 +87,36 @@ func (b *Broker) creation(spec TopicSpec) (c meta.CreateTopic, err error) {
 //
 // A topic that becomes on_commit is flushed first: only then does the metadata say so, and so it never says on_commit
 // of acknowledged data that a power loss could still take. That needs every partition to be available.
-func (b *Broker) SetTopic(ctx context.Context, name string, set Settings, unset []string) (TopicInfo, error) {
-	t, err := b.lookup(name, nil)
-	if err != nil {
-		return TopicInfo{}, err
+func (b *Broker) SetTopic(ctx context.Context, name string, set Settings, unset []string) (info TopicInfo, err error) {
+	err = b.onPresent(name, func(t *topic) error {
+		info, err = b.setTopic(ctx, t, set, unset)
+		return err
+	})
+	return info, err
+}
+
+// onPresent does something to the topic that has a name. It does it again where that one was replaced meanwhile, for then
+// the other was meant: to say that there is none would be wrong at any moment.
+func (b *Broker) onPresent(name string, do func(t *topic) error) error {
+	for {
+		t, err := b.lookup(name, nil)
+		if err != nil {
+			return err
+		}
+		if err = do(t); err == nil {
+			return nil
+		}
+		if k := fault.KindOf(err); k != fault.Deleted && k != fault.NotFound {
+			return err
+		}
+		if now, gone := b.cfg.Meta.View().Topic(t.name); gone != nil || now.ID == t.id {
+			return err
+		}
+		b.sync(t.name)
 	}
+}
+
+func (b *Broker) setTopic(ctx context.Context, t *topic, set Settings, unset []string) (TopicInfo, error) {
 	if err := set.check(); err != nil {
 		return TopicInfo{}, onTopic("set topic", t.full, err)
 	}
@@ -167,15 +190,13 @@ func (b *Broker) revert(ctx context.Context, t *topic, s partition.Settings) {
 // data is being removed in the background, across restarts if need be. When ctx ends before the metadata has answered,
 // the topic may or may not be gone.
 func (b *Broker) DeleteTopic(ctx context.Context, name string) error {
-	t, err := b.lookup(name, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
-		return onTopic("delete topic", t.full, err)
-	}
-	b.sync(t.name)
-	return nil
+	return b.onPresent(name, func(t *topic) error {
+		if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
+			return onTopic("delete topic", t.full, err)
+		}
+		b.sync(t.name)
+		return nil
+	})
 }
 
 // UnloadTopic flushes and closes the topic's logs; the next use opens and verifies them again, also where they were

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,11 +16,10 @@ import (
 )
 
 // failOnce fails the first operation of a kind on names that end so.
-func failOnce(fs *vfs.Mem, kind vfs.OpKind, suffix string) (hit *bool) {
-	hit = new(bool)
+func failOnce(fs *vfs.Mem, kind vfs.OpKind, suffix string) (hit *atomic.Bool) {
+	hit = new(atomic.Bool)
 	fs.SetHook(func(op vfs.Op) error {
-		if !*hit && op.Kind == kind && strings.HasSuffix(op.Path, suffix) {
-			*hit = true
+		if op.Kind == kind && strings.HasSuffix(op.Path, suffix) && hit.CompareAndSwap(false, true) {
 			return vfs.ErrIO
 		}
 		return nil
@@ -96,7 +96,7 @@ func TestMarkThatFailedIsLoweredAllTheSame(t *testing.T) {
 		fs := vfs.NewMem()
 		l, cfg := fourSegments(t, fs)
 		hit := failOnce(fs, kind, map[vfs.OpKind]string{vfs.OpSync: segfmt.MarkName, vfs.OpSyncDir: cfg.Dir}[kind])
-		if l.writeMark() == nil || !*hit {
+		if l.writeMark() == nil || !hit.Load() {
 			t.Fatal("the mark was written")
 		}
 		fs.SetHook(nil)
@@ -279,12 +279,10 @@ func TestNamesSurviveAProcessThatDied(t *testing.T) {
 // diesAt takes a copy of what a process leaves that dies before the nth change.
 func diesAt(fs *vfs.Mem, n int) (died **vfs.Mem) {
 	died = new(*vfs.Mem)
-	seen := 0
+	seen := atomic.Int64{}
 	fs.SetHook(func(op vfs.Op) error {
-		if op.Kind.Changes() {
-			if seen++; seen == n {
-				*died = fs.Crash(vfs.KeepAll)
-			}
+		if op.Kind.Changes() && op.Kind != vfs.OpReserve && seen.Add(1) == int64(n) {
+			*died = fs.Crash(vfs.KeepAll)
 		}
 		return nil
 	})
