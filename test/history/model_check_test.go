@@ -269,7 +269,7 @@ func TestMutatedHistories(t *testing.T) {
 	for _, mu := range mutations {
 		t.Run(mu.name, func(t *testing.T) {
 			applied := 0
-			rapid.Check(t, func(t *rapid.T) {
+			check := func(t *rapid.T) {
 				m := newModel(t)
 				m.run()
 				s := look(clone(m.events))
@@ -288,10 +288,13 @@ func TestMutatedHistories(t *testing.T) {
 				if !slices.ContainsFunc(r.Violations, func(v Violation) bool { return slices.Contains(mu.checks, v.Check) }) {
 					t.Fatalf("check %v found nothing: %q", mu.checks, r.Violations)
 				}
-			})
-			if applied == 0 {
-				t.Error("no history had a place for it")
 			}
+			for range 50 { // some promises are rarely at stake
+				if rapid.Check(t, check); applied > 0 || t.Failed() {
+					return
+				}
+			}
+			t.Error("no history had a place for it")
 		})
 	}
 }

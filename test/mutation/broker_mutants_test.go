@@ -44,11 +44,19 @@ var brokerMutants = []mutant{
 	},
 	{
 		name: "set-aside-before-recorded", file: "internal/broker/topics.go",
-		old:      "\tif _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {",
-		new:      "\tif err := b.remover.setAside(b.layout.topic(t.name, t.info.Load().Incarnation), b.layout.aside(t.id)); err != nil {\n\t\treturn err\n\t}\n\tif _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {",
+		old:      "\t\tif _, err := b.propose(ctx, meta.DeleteTopic{",
+		new:      "\tif err := b.remover.setAside(b.layout.topic(t.name, t.info.Load().Incarnation), b.layout.aside(t.id)); err != nil {\n\t\treturn err\n\t}\n\t\tif _, err := b.propose(ctx, meta.DeleteTopic{",
 		breaks:   "a topic's data is moved away before its deletion is recorded: where that fails, the topic is there and empty",
 		promises: []string{"RET-06"},
 		test:     "internal/broker.TestDeletionThatIsNotRecordedRemovesNothing",
+	},
+	{
+		name: "replaced-said-as-gone", file: "internal/broker/topics.go",
+		old:      "gone != nil || now.ID == t.id {",
+		new:      "gone != nil || now.ID != t.id {",
+		breaks:   "a change of a topic that was just made again is refused, as if there were none",
+		promises: []string{"RET-06"},
+		test:     "internal/broker.TestChangesFitOneOrder",
 	},
 	{
 		name: "unaccounted-data-taken-over", file: "internal/broker/directories.go",

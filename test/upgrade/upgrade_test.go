@@ -452,6 +452,9 @@ func TestPresentVersion(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(home, "data"), os.DirFS(filepath.Join(work, "data"))); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Remove(filepath.Join(home, "data", "reserve")); err != nil { // it is room, and says nothing
+		t.Fatal(err)
+	}
 	text, err := json.MarshalIndent(want, "", " ")
 	if err != nil {
 		t.Fatal(err)

@@ -59,8 +59,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// alive asks for liveness until stop is closed, and counts how often the answer was no.
-func alive(b *proc.Broker, stop <-chan struct{}) (asked, refused int) {
+// alive asks the broker at url for liveness until stop is closed, and counts how often the answer was no.
+func alive(url string, stop <-chan struct{}) (asked, refused int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -69,7 +69,7 @@ func alive(b *proc.Broker, stop <-chan struct{}) (asked, refused int) {
 			return asked, refused
 		case <-tick.C:
 		}
-		res, err := proc.HTTP.Get("http://" + b.HTTP + "/healthz")
+		res, err := proc.HTTP.Get(url + "/healthz")
 		asked++
 		if err != nil {
 			refused++

@@ -44,8 +44,9 @@ func TestManyTopics(t *testing.T) {
 		b = proc.Launch(t, b.Dir, proc.Options{})
 		b.Listening()
 		stop, asked := make(chan struct{}), make(chan [2]int)
+		url := "http://" + b.HTTP
 		go func() {
-			n, refused := alive(b, stop)
+			n, refused := alive(url, stop)
 			asked <- [2]int{n, refused}
 		}()
 		b.Ready()
