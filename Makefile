@@ -22,7 +22,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The newest vulnerabilities count, so the database is not pinned; VULNDB=vX.Y.Z does it where that matters.
 VULNDB      ?= latest
 
-.PHONY: check-go build run test ci ci-tools race faults mutation bench fuzz gen gen-check vuln release lint fmt clean
+.PHONY: check-go build run test ci ci-tools race faults mutation bench microbench fuzz gen gen-check vuln release lint fmt clean
 
 # Says what to install when make can do nothing without it.
 check-go:
@@ -82,8 +82,13 @@ mutation: check-go
 faults: build
 	LEVEE_FAULTS=full go test -count=1 -timeout 12h -v ./test/faults/...
 
-## bench: benchmarks of every package
+## bench: this broker and its peers in turns, and each performance goal as a ratio; ROUNDS=3 rounds, about 15 minutes each
 bench: check-go
+	test/bench/build.sh
+	test/bench/campaign.sh
+
+## microbench: the Go benchmarks of every package
+microbench: check-go
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
 
 ## fuzz: every fuzz target, FUZZTIME shared by all

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What `make bench` runs: ROUNDS rounds of machine, bare gRPC, logs in process, brokers, mixed load, idle streams and
+# recovery, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
+# usage: campaign.sh; environment: ROUNDS SECS PERF SCRATCH, PARTS (which of the parts below), MARKDOWN (file for the table)
+. "$(dirname "$0")/lib.sh"
+ROUNDS=${ROUNDS:-3}
+PARTS=${PARTS:-"machine grpc logs peers mixed idle recovery"}
+OUT=$PERF/campaign-$(date -u +%Y%m%dT%H%M%SZ).jsonl
+export PERF SCRATCH BIN DATA OUT SECS PHYS_BYTES MESSAGES IDLE IDLE_MANY STORE
+
+part() { [[ " $PARTS " == *" $1 "* ]]; }
+
+bounded() { attend timeout --foreground 1800 "$@"; }
+
+# try COMMAND...: a part that fails does not take the others' results with it.
+try() {
+  "$@" >>"$PERF/campaign.log" 2>&1 || {
+    FAILED=$((FAILED + 1))
+    echo "FAILED: $* (see $PERF/campaign.log)" >&2
+  }
+}
+
+machine() { bounded "$BIN/phys" -dir "$DATA/probe" -secs "$SECS" -bytes "$PHYS_BYTES" -only fsync,syncw,read >>"$OUT"; }
+grpc() { bounded "$BIN/grpcbench" -secs "$SECS" -only 'bidi,server-stream' >>"$OUT"; }
+logs() {
+  bounded "$BIN/walbench" -dir "$DATA/probe" -secs "$SECS" -levee "$BIN/engine" -only levee,groupz,direct,pebble >>"$OUT" && noisy
+}
+
+# noisy measures the log beside a neighbour that writes.
+noisy() {
+  local neighbour status=0
+  "$BIN/phys" -dir "$DATA/probe" -noise 200 -secs "$(awk -v s="$SECS" 'BEGIN { print s + 1 }')" &
+  neighbour=$!
+  PIDS+=("$neighbour")
+  sleep 0.5
+  bounded "$BIN/engine" -dir "$DATA/probe" -label engine-levee-noise -mode on_commit -batch 1 -conc 1 -secs "$SECS" >>"$OUT" || status=$?
+  wait "$neighbour" || status=$?
+  forget "$neighbour"
+  return "$status"
+}
+
+: >"$PERF/campaign.log"
+for ((round = 1; round <= ROUNDS; round++)); do
+  echo "round $round of $ROUNDS, $(date -u +%T) UTC, load $(cut -d' ' -f1-3 /proc/loadavg)" >&2
+  if part machine; then try machine; fi
+  if part grpc; then try grpc; fi
+  if part logs; then try logs; fi
+  if part peers; then try bounded "$HERE/peers.sh" 1; fi
+  if part mixed; then try bounded "$HERE/extras.sh" mixed; fi
+  if part idle; then try bounded "$HERE/extras.sh" idle; fi
+  if part recovery; then try bounded "$HERE/extras.sh" recovery; fi
+done
+table >"$PERF/campaign-table.txt"
+if ((SMOKE)); then echo "runs of $SECS s show that everything works; their figures say nothing" >&2; fi
+if command -v python3 >/dev/null; then
+  if [ -n "${MARKDOWN:-}" ]; then "$HERE/goals.py" --markdown "$OUT" >"$MARKDOWN"; fi
+  "$HERE/goals.py" "$OUT"
+else
+  echo "goals.py wants python3" >&2
+fi
+echo "rows: $OUT; their medians: $PERF/campaign-table.txt" >&2
+finish

@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""Levee's performance goals, from the rows of one interleaved run.
+
+usage: goals.py [--markdown] [--strict] RUN.jsonl...
+
+A goal is a ratio: the median of Levee's rows by the median of a peer's (or of the machine's own) in the same run; or, where
+it says so, a bound. The exit code is 0 whatever the figures say, for they are a measurement; with --strict it is 1 when a
+goal that was measured is missed. Rows come from the programs beside this one, a JSON object a line.
+"""
+import json
+import statistics
+import sys
+
+RATE, CPU, P50, P99, P999 = 'MsgsPerS', 'SrvCPUPerM', 'P50', 'P99', 'P999'
+
+
+def recovered(row):
+    """Bytes of the messages that a server had to find again."""
+    return (row.get('Msgs') or 0) * (row.get('Size') or 0)
+
+
+def seconds_per_gib(row):
+    return row['Secs'] / (recovered(row) / 2**30) if recovered(row) else None
+
+
+def recovered_mb_per_s(row):
+    return recovered(row) / 1e6 / row['Secs'] if row.get('Secs') else None
+
+
+def rows_of(label, mode='pub', style=None, size=None, conc=None, batch=None, window=None):
+    """A selection of rows: those whose fields are the ones given."""
+    wanted = {'Label': label, 'Mode': mode, 'Style': style, 'Size': size, 'Conc': conc, 'Batch': batch, 'Window': window}
+    return {k: v for k, v in wanted.items() if v is not None}
+
+
+def pub(label, style, size, conc=1):
+    return rows_of(label, 'pub', style, size, conc)
+
+
+def consume(label, size, style=None):
+    return rows_of(label, 'consume', style, size)
+
+
+def e2e(label, size=128):
+    return rows_of(label, 'e2e', size=size)
+
+
+def log(mode, batch, conc, engine='engine-levee'):
+    return rows_of(engine, mode, 'append', 128, conc, batch)
+
+
+def machine(probe):
+    return rows_of('phys', probe)
+
+
+def grpc(shape, batch, conc=1, window=None):
+    return rows_of('grpc', shape, size=128, conc=conc, batch=batch, window=window)
+
+
+def ready(label):
+    return rows_of(label, 'ready')
+
+
+def idle(label):
+    return rows_of(label, 'idle')
+
+
+class Goal:
+    """ours/theirs by `key` against `wanted`. Without theirs, ours itself is bounded. A key is a field or a function of a row."""
+
+    def __init__(self, name, words, ours, theirs, key, sign, wanted, their_key=None):
+        self.name, self.words, self.ours, self.theirs = name, words, ours, theirs
+        self.key, self.their_key, self.sign, self.wanted = key, their_key or key, sign, wanted
+
+
+# Rows after whose runs the broker's memory is looked at (G4).
+LOADED = ('levee:on_commit', 'levee:periodic', 'levee-pipe:on_commit', 'levee-pipe:periodic', 'levee-many:on_commit', 'levee-many:periodic')
+
+GOALS = [
+    # The machine itself.
+    Goal('P1a', 'log, on_commit, 1 appender, by fdatasync on written blocks', log('on_commit', 1, 1), machine('fdatasync 4KiB written'), RATE, '>=', 0.9),
+    Goal('P1b', 'the same, by fdatasync on a preallocated file', log('on_commit', 1, 1), machine('fdatasync 4KiB keep-size'), RATE, '>=', 1.3),
+    Goal('P2a', 'log, on_commit, 64 appenders, by pebble', log('on_commit', 1, 64), log('on_commit', 1, 64, 'engine-pebble'), RATE, '>=', 2),
+    Goal('P2b', 'the same, by its own 1 appender', log('on_commit', 1, 64), log('on_commit', 1, 1), RATE, '>=', 40),
+    Goal('P2c', 'the same, records a flush', log('on_commit', 1, 64), None, 'RecsPerFlush', '>=', 45),
+    Goal('P3', 'log, on_commit, 64 appenders of 16 records, by pebble', log('on_commit', 16, 64), log('on_commit', 16, 64, 'engine-pebble'), RATE, '>=', 2.5),
+    Goal('P4a', 'log, none, 1 appender, by a direct write', log('none', 1, 1), log('none', 1, 1, 'engine-direct'), RATE, '>=', 0.7),
+    Goal('P4b', 'log, none, 1 appender of 16 records, by a direct write', log('none', 16, 1), log('none', 16, 1, 'engine-direct'), RATE, '>=', 0.7),
+    Goal('P4c', 'log, periodic by none, 1 appender', log('periodic', 1, 1), log('none', 1, 1), RATE, '>=', 0.9),
+    Goal('P4d', 'log, none, 1 appender, p999 by p50', log('none', 1, 1), log('none', 1, 1), P999, '<=', 60, their_key=P50),
+    Goal('P5', 'log, on_commit, p50 beside a neighbour that writes 200 MB/s, by the quiet p50', log('on_commit', 1, 1, 'engine-levee-noise'), log('on_commit', 1, 1), P50, '<=', 2),
+    Goal('P6a', 'publish one by one, periodic, 64 publishers, by bare gRPC', pub('levee:periodic', 'sync', 128, 64), grpc('bidi', 1, 64, 1), RATE, '>=', 0.7),
+    Goal('P6b', 'publish in batches of 256, periodic, by bare gRPC', pub('levee-pipe:periodic', 'batch', 128), grpc('bidi-raw', 256), RATE, '>=', 0.5),
+    Goal('P6c', 'consume, by bare gRPC', consume('levee:periodic', 128), grpc('server-stream-raw', 256), RATE, '>=', 0.6),
+    Goal('P7a', 'start with a full check, cached, by reading and checksumming alone', ready('recovery-levee-warm-full'), machine('read cached 256K + crc32c'), recovered_mb_per_s, '>=', 0.5, their_key='MBPerS'),
+    Goal('P7b', 'the same from the device, by reading alone', ready('recovery-levee-cold-full'), machine('read cold 1024K'), recovered_mb_per_s, '>=', 0.7, their_key='MBPerS'),
+    Goal('P7c', 'start after a crash, seconds until it serves (about 1.7 GiB)', ready('recovery-levee-warm'), None, 'Secs', '<=', 0.3),
+    Goal('P8', 'on_commit bytes, 64 publishers in batches, 1 KiB, by write+fdatasync of 256 KiB', pub('levee-many:on_commit', 'batch', 1024, 64), machine('write+fdatasync per 256K'), 'MBPerS', '>=', 0.7),
+    # Acknowledged from the device.
+    Goal('A1', 'on_commit, 64 sync publishers, 128 B, by JetStream sync always', pub('levee:on_commit', 'sync', 128, 64), pub('jetstream:always', 'sync', 128, 64), RATE, '>=', 12),
+    Goal('A2', 'on_commit, 64 sync publishers, 1 KiB, by JetStream sync always', pub('levee:on_commit', 'sync', 1024, 64), pub('jetstream:always', 'sync', 1024, 64), RATE, '>=', 11),
+    Goal('A3', 'on_commit, 64 sync publishers, 128 B, by Redis always', pub('levee:on_commit', 'sync', 128, 64), pub('redis-streams:always', 'sync', 128, 64), RATE, '>=', 0.9),
+    Goal('A4a', 'on_commit, 1 sync publisher, 128 B, by JetStream sync always', pub('levee:on_commit', 'sync', 128), pub('jetstream:always', 'sync', 128), RATE, '>=', 1.3),
+    Goal('A4b', 'the same, p50 by a flush of 4 KiB', pub('levee:on_commit', 'sync', 128), rows_of('fsync-ref', 'fdatasync 4KiB keep-size'), P50, '<=', 2.2),
+    Goal('A5', 'on_commit, 1 async publisher, 128 B, by Redis always', pub('levee:on_commit', 'async', 128), pub('redis-streams:always', 'async', 128), RATE, '>=', 4),
+    Goal('A6', 'on_commit, batches of 256, 128 B, by atomic batches of JetStream always', pub('levee:on_commit', 'batch', 128), pub('jetstream:always', 'batch', 128), RATE, '>=', 12),
+    Goal('A7', 'on_commit, 1 async publisher, 1 KiB, by JetStream sync always', pub('levee:on_commit', 'async', 1024), pub('jetstream:always', 'async', 1024), RATE, '>=', 50),
+    Goal('A8', 'Kafka port, on_commit, async 128 B, by kfake with flushes', pub('levee-kafka:on_commit', 'async', 128), pub('kfake:sync', 'async', 128), RATE, '>=', 0.85),
+    Goal('A9', 'Kafka port, on_commit, 64 sync producers, by kfake with flushes', pub('levee-kafka:on_commit', 'sync', 128, 64), pub('kfake:sync', 'sync', 128, 64), RATE, '>=', 10),
+    Goal('A10', 'on_commit, 64 sync publishers, 128 B, by RabbitMQ quorum queues', pub('levee:on_commit', 'sync', 128, 64), pub('rabbitmq-quorum', 'sync', 128, 64), RATE, '>=', 3),
+    # Acknowledged before.
+    Goal('B1a', 'periodic, 64 sync publishers, 128 B, by JetStream default', pub('levee:periodic', 'sync', 128, 64), pub('jetstream:default', 'sync', 128, 64), RATE, '>=', 2.5),
+    Goal('B1b', "the same, by what nats bench says of JetStream default", pub('levee:periodic', 'sync', 128, 64), pub('native-jetstream:default', 'sync', 128, 64), RATE, '>=', 1.5),
+    Goal('B2', 'periodic, 1 async publisher, 128 B, by JetStream default', pub('levee:periodic', 'async', 128), pub('jetstream:default', 'async', 128), RATE, '>=', 5),
+    Goal('B3', 'periodic, 1 async publisher, 1 KiB, by JetStream default', pub('levee:periodic', 'async', 1024), pub('jetstream:default', 'async', 1024), RATE, '>=', 3),
+    Goal('B4', 'periodic, 1 async publisher, 128 B, by fast batches of JetStream default', pub('levee:periodic', 'async', 128), pub('jetstream:default', 'fast', 128), RATE, '>=', 3.5),
+    Goal('B5', 'on_commit, 1 async publisher, 128 B, by JetStream default, which does not flush', pub('levee:on_commit', 'async', 128), pub('jetstream:default', 'async', 128), RATE, '>=', 4),
+    # Reading.
+    Goal('C1', 'consume 128 B, by an ordered consumer of JetStream', consume('levee:periodic', 128), consume('jetstream:default', 128, 'ordered'), RATE, '>=', 4),
+    Goal('C2', 'consume 1 KiB, by an ordered consumer of JetStream', consume('levee:periodic', 1024), consume('jetstream:default', 1024, 'ordered'), RATE, '>=', 2.2),
+    Goal('C3', 'consume 128 B, by XREAD of Redis', consume('levee:periodic', 128), consume('redis-streams:everysec', 128), RATE, '>=', 0.9),
+    Goal('C4', 'Kafka fetch 128 B, by kfake on disk', consume('levee-kafka:periodic', 128), consume('kfake:disk', 128), RATE, '>=', 0.9),
+    Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-shared-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
+    Goal('C5b', 'shared subscription, acknowledged one by one, by fetch and ack of JetStream', consume('levee-shared:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
+    # From publisher to consumer.
+    Goal('D1', 'non-reliable 1:1, 128 B, received, by core NATS', rows_of('levee:nonreliable-fanout1', 'fanout', size=128), rows_of('nats-core:fanout1', 'fanout', size=128), RATE, '>=', 1),
+    Goal('D2', 'non-reliable 1:10, 1 KiB, received, by core NATS', rows_of('levee:nonreliable-fanout10', 'fanout', size=1024), rows_of('nats-core:fanout10', 'fanout', size=1024), RATE, '>=', 0.9),
+    Goal('D3', 'non-reliable, end to end at 2,000/s, p99, by core NATS', e2e('levee:nonreliable'), e2e('nats-core'), P99, '<=', 2),
+    Goal('D4a', 'on_commit, end to end at 2,000/s, p99, by Redis always', e2e('levee:on_commit'), e2e('redis-streams:always'), P99, '<=', 0.6),
+    Goal('D4b', 'the same, by JetStream default, which does not flush', e2e('levee:on_commit'), e2e('jetstream:default'), P99, '<=', 1.3),
+    # The broker's CPU.
+    Goal('E1', 'CPU a message, periodic async 128 B, by JetStream default', pub('levee:periodic', 'async', 128), pub('jetstream:default', 'async', 128), CPU, '<=', 0.25),
+    Goal('E2', 'CPU a message, consume 128 B, by an ordered consumer of JetStream', consume('levee:periodic', 128), consume('jetstream:default', 128, 'ordered'), CPU, '<=', 0.25),
+    Goal('E3', 'CPU a message, on_commit, 64 sync publishers, by JetStream sync always', pub('levee:on_commit', 'sync', 128, 64), pub('jetstream:always', 'sync', 128, 64), CPU, '<=', 0.15),
+    # Load of several kinds at once.
+    Goal('F1a', 'mixed load, periodic, p99 of the probe, by JetStream default', pub('levee-mixed:periodic', 'sync', 128), pub('mixed-jetstream:default', 'sync', 128), P99, '<=', 0.5),
+    Goal('F1b', 'the same, p999', pub('levee-mixed:periodic', 'sync', 128), pub('mixed-jetstream:default', 'sync', 128), P999, '<=', 0.5),
+    Goal('F2a', 'mixed load, on_commit, p99 of the probe, by JetStream default, which does not flush', pub('levee-mixed:on_commit', 'sync', 128), pub('mixed-jetstream:default', 'sync', 128), P99, '<=', 0.5),
+    Goal('F2b', 'the same, p999', pub('levee-mixed:on_commit', 'sync', 128), pub('mixed-jetstream:default', 'sync', 128), P999, '<=', 0.5),
+    # Memory, starts and recovery.
+    Goal('G1a', 'memory an idle topic, KiB, 10,000 topics', idle('idle-levee-10000'), None, 'StreamKiB', '<=', 8),
+    Goal('G1b', 'the same, 100,000 topics', idle('idle-levee-100000'), None, 'StreamKiB', '<=', 6),
+    Goal('G1c', 'memory an idle topic, 10,000 topics, by JetStream', idle('idle-levee-10000'), idle('idle-jetstream-10000'), 'StreamKiB', '<=', 0.125),
+    Goal('G1d', 'disk space an idle topic, KiB, 100,000 topics', idle('idle-levee-100000'), None, 'StreamDiskKiB', '<=', 64),
+    Goal('G1e', 'open files with 100,000 idle topics', idle('idle-levee-100000'), None, 'OpenFiles', '<=', 4500),
+    Goal('G2a', 'topics created with a record each by 64 creators, by JetStream', idle('idle-levee-10000'), idle('idle-jetstream-10000'), RATE, '>=', 8),
+    Goal('G2b', 'start with 10,000 topics after a crash, seconds', ready('restart-levee-10000'), None, 'Secs', '<=', 1),
+    Goal('G2c', 'the same, by JetStream', ready('restart-levee-10000'), ready('restart-jetstream-10000'), 'Secs', '<=', 1 / 16),
+    Goal('G2d', 'start with 100,000 topics after a crash, seconds', ready('restart-levee-100000'), None, 'Secs', '<=', 10),
+    Goal('G3a', 'recovery after a crash, cached, seconds a GiB, by JetStream', ready('recovery-levee-warm'), ready('recovery-jetstream-warm'), seconds_per_gib, '<=', 0.125),
+    Goal('G3b', 'recovery after a crash, from the device, seconds a GiB, by JetStream', ready('recovery-levee-cold'), ready('recovery-jetstream-cold'), seconds_per_gib, '<=', 0.125),
+    Goal('G4', 'memory above that of an idle broker, MB, at most, publishing and consuming', None, None, None, '<=', 100),
+    # A real Kafka broker.
+    Goal('K1', "produce a second of CPU, by Apache Kafka", pub('levee-kafka:periodic', 'async', 128), pub('kafka:default', 'async', 128), 'SrvCPUPerM', '<=', 1 / 1.5),
+    Goal('K2', 'acks=all with flushes, 64 sync producers, by Apache Kafka', pub('levee-kafka:on_commit', 'sync', 128, 64), pub('kafka:flush', 'sync', 128, 64), RATE, '>=', 5),
+    Goal('K3', 'memory, by Apache Kafka', pub('levee-kafka:periodic', 'async', 128), pub('kafka:default', 'async', 128), 'RSSMB', '<=', 0.2),
+]
+
+
+def median(rows, selection, key):
+    """The median of key over the rows selected, and how many there were; None without any."""
+    picked = [r for r in rows if all(r.get(k) == v for k, v in selection.items())]
+    values = [key(r) if callable(key) else r.get(key) for r in picked]
+    values = [v for v in values if v is not None]
+    return (statistics.median(values) if values else None), len(values)
+
+
+def memory_above_idle(rows):
+    """The most memory of the broker while and after it was loaded, above what it took before."""
+    before, _ = median(rows, {'Label': 'levee:idle', 'Mode': 'rss'}, 'RSSMB')
+    most = [r['HWMMB'] for r in rows if r.get('Label') in LOADED and r.get('HWMMB')]
+    if before is None or not most:
+        return None, 0
+    return max(most) - before, len(most)
+
+
+class Result:
+    """What one goal came to. verdict is met, missed or not measured."""
+
+    def __init__(self, goal, rows):
+        self.goal = goal
+        self.theirs, self.their_rows = None, 0
+        if goal.ours is None:
+            self.ours, self.our_rows = memory_above_idle(rows)
+        else:
+            self.ours, self.our_rows = median(rows, goal.ours, goal.key)
+        if goal.theirs is not None:
+            self.theirs, self.their_rows = median(rows, goal.theirs, goal.their_key)
+        bounded = goal.ours is None or goal.theirs is None
+        if bounded:
+            self.value = self.ours
+        elif self.ours is None or not self.theirs:
+            self.value = None
+        else:
+            self.value = self.ours / self.theirs
+        if self.value is None:
+            self.verdict = 'not measured'
+        elif self.value >= goal.wanted if goal.sign == '>=' else self.value <= goal.wanted:
+            self.verdict = 'met'
+        else:
+            self.verdict = 'missed'
+
+
+def results(rows):
+    return [Result(g, rows) for g in GOALS]
+
+
+def warnings(rows):
+    """What makes figures of this run doubtful."""
+    said = []
+    flushes = [r['MsgsPerS'] for r in rows if r.get('Label') == 'fsync-ref' and r.get('MsgsPerS')]
+    if flushes and max(flushes) > 2 * min(flushes):
+        said.append(f'the device was not the same throughout: {min(flushes):,.0f} to {max(flushes):,.0f} flushes a second; do not use these figures')
+    failed = sum(1 for r in rows if r.get('Errors'))
+    if failed:
+        said.append(f'{failed} rows count errors')
+    lost = sum(r.get('Dropped') or 0 for r in rows if r.get('Label', '').startswith('levee:nonreliable'))
+    if lost:
+        said.append(f'non-reliable subscribers were too slow for {lost:,} messages, which D1 and D2 do not count as received')
+    return said
+
+
+def number(x):
+    if x is None:
+        return '-'
+    if abs(x) >= 100:
+        return f'{x:,.0f}'
+    return f'{x:,.2f}' if abs(x) >= 1 else f'{x:.3g}'
+
+
+def read(paths):
+    rows = []
+    for path in paths:
+        with open(path, encoding='utf-8') as lines:
+            for n, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    rows.append(json.loads(line))
+                except ValueError as e:
+                    sys.exit(f'{path}:{n}: not a row: {e}')
+    return rows
+
+
+def text(found, said):
+    out = [f"{'id':4} {'goal':86} {'Levee':>12} {'peer':>12} {'ratio':>9} {'wanted':>9}  {'':12} rows"]
+    for r in found:
+        ratio = number(r.value) if r.goal.theirs is not None else ''
+        out.append(f'{r.goal.name:4} {r.goal.words:86} {number(r.ours):>12} {number(r.theirs):>12} {ratio:>9} '
+                   f'{r.goal.sign + " " + number(r.goal.wanted):>9}  {r.verdict:12} {r.our_rows},{r.their_rows}')
+    counts = {v: sum(1 for r in found if r.verdict == v) for v in ('met', 'missed', 'not measured')}
+    out.append(', '.join(f'{n} {v}' for v, n in counts.items()))
+    return out + ['warning: ' + s for s in said]
+
+
+def markdown(found, said):
+    out = ['| goal | | Levee | peer | ratio | wanted | |', '|---|---|---:|---:|---:|---:|---|']
+    for r in found:
+        ratio = number(r.value) if r.goal.theirs is not None else ''
+        sign = '≥' if r.goal.sign == '>=' else '≤'
+        out.append(f'| {r.goal.name} | {r.goal.words} | {number(r.ours)} | {number(r.theirs)} | {ratio} | {sign} {number(r.goal.wanted)} | {r.verdict} |')
+    if said:
+        out += [''] + [f'* {s}' for s in said]
+    return out
+
+
+def main(args):
+    flags = {a for a in args if a.startswith('--')}
+    paths = [a for a in args if not a.startswith('--')]
+    if not paths or flags - {'--markdown', '--strict'}:
+        sys.exit(__doc__)
+    rows = read(paths)
+    found, said = results(rows), warnings(rows)
+    print('\n'.join((markdown if '--markdown' in flags else text)(found, said)))
+    return 1 if '--strict' in flags and any(r.verdict == 'missed' for r in found) else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""python3 -m unittest goals_test, in this directory: what goals.py makes of a small recorded run."""
+import os
+import subprocess
+import sys
+import unittest
+
+import goals
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RUN = os.path.join(HERE, 'testdata', 'run.jsonl')
+
+
+def found(rows):
+    return {r.goal.name: r for r in goals.results(rows)}
+
+
+class Goals(unittest.TestCase):
+    def setUp(self):
+        self.rows = goals.read([RUN])
+        self.found = found(self.rows)
+
+    def check(self, name, value, verdict):
+        r = self.found[name]
+        self.assertAlmostEqual(r.value, value, msg=name)
+        self.assertEqual(r.verdict, verdict, name)
+
+    def test_the_median_counts(self):
+        self.check('A1', 50000 / 4000, 'met')
+        self.check('E3', 15 / 98, 'missed')
+
+    def test_missed(self):
+        self.check('A3', 0.5, 'missed')
+
+    def test_the_shape_has_to_be_the_same(self):
+        self.check('P2b', 270000 / 6500, 'met')  # not the row with 16 records a batch
+
+    def test_latency_by_flush(self):
+        self.check('A4b', 1.5, 'met')
+
+    def test_two_fields_of_one_row(self):
+        self.check('P4d', 61, 'missed')
+
+    def test_bounds(self):
+        self.check('P2c', 60, 'met')
+        self.check('G2b', 0.9, 'met')
+
+    def test_figures_that_are_made_of_two_fields(self):
+        self.check('G3a', 0.1 / 2, 'met')
+        self.check('P7a', 4000 / 7000, 'met')
+
+    def test_memory_is_the_most_of_all_loads(self):
+        self.check('G4', 110, 'missed')
+
+    def test_not_measured(self):
+        for name in ('A2', 'C5a', 'K1', 'G1a', 'A10', 'A4a'):
+            self.assertIsNone(self.found[name].value, name)
+            self.assertEqual(self.found[name].verdict, 'not measured', name)
+        for r in goals.results([]):
+            self.assertEqual(r.verdict, 'not measured', r.goal.name)
+
+    def test_a_peer_that_did_nothing_is_not_measured(self):
+        rows = [r for r in self.rows if r['Label'] != 'jetstream:always']
+        rows.append({'Label': 'jetstream:always', 'Mode': 'pub', 'Style': 'sync', 'Size': 128, 'Conc': 64, 'MsgsPerS': 0})
+        self.assertEqual(found(rows)['A1'].verdict, 'not measured')
+
+    def test_names_differ(self):
+        names = [g.name for g in goals.GOALS]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_warnings(self):
+        self.assertEqual(goals.warnings(self.rows), [])
+        noisy = self.rows + [
+            {'Label': 'fsync-ref', 'MsgsPerS': 2000},
+            {'Label': 'levee:nonreliable-fanout1', 'Dropped': 7, 'Errors': 1},
+        ]
+        said = goals.warnings(noisy)
+        self.assertEqual(len(said), 3, said)
+        self.assertIn('2,000 to 5,000', said[0])
+
+    def run_it(self, *args):
+        return subprocess.run([sys.executable, os.path.join(HERE, 'goals.py'), *args], capture_output=True, text=True, check=False)
+
+    def test_text(self):
+        done = self.run_it(RUN)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = next(x for x in done.stdout.splitlines() if x.startswith('A1 '))
+        self.assertEqual(line.split()[-7:], ['50,000', '4,000', '12.50', '>=', '12.00', 'met', '3,1'])
+
+    def test_markdown(self):
+        done = self.run_it('--markdown', RUN)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('| A3 | on_commit, 64 sync publishers, 128 B, by Redis always | 50,000 | 100,000 | 0.5 | ≥ 0.9 | missed |', done.stdout)
+        self.assertTrue(all(x.count('|') == 8 for x in done.stdout.splitlines()), done.stdout)
+
+    def test_strict(self):
+        self.assertEqual(self.run_it('--strict', RUN).returncode, 1)
+
+    def test_what_is_not_a_row_is_said(self):
+        done = self.run_it(os.path.join(HERE, 'goals.py'))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('goals.py:1: not a row', done.stderr)
+
+
+if __name__ == '__main__':
+    unittest.main()

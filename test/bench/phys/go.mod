@@ -1,0 +1,3 @@
+module github.com/leveemq/levee/test/bench/phys
+
+go 1.26
