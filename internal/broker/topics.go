@@ -88,7 +88,7 @@ func (b *Broker) creation(spec TopicSpec) (c meta.CreateTopic, err error) {
 // A topic that becomes on_commit is flushed first: only then does the metadata say so, and so it never says on_commit
 // of acknowledged data that a power loss could still take. That needs every partition to be available.
 func (b *Broker) SetTopic(ctx context.Context, name string, set Settings, unset []string) (info TopicInfo, err error) {
-	err = b.onPresent(name, func(t *topic) error {
+	err = onPresent(b, name, func(t *topic) error {
 		info, err = b.setTopic(ctx, t, set, unset)
 		return err
 	})
@@ -97,7 +97,7 @@ func (b *Broker) SetTopic(ctx context.Context, name string, set Settings, unset 
 
 // onPresent does something to the topic that has a name. It does it again where that one was replaced meanwhile, for then
 // the other was meant: to say that there is none would be wrong at any moment.
-func (b *Broker) onPresent(name string, do func(t *topic) error) error {
+func onPresent(b *Broker, name string, do func(t *topic) error) error {
 	for {
 		t, err := b.lookup(name, nil)
 		if err != nil {
@@ -190,7 +190,7 @@ func (b *Broker) revert(ctx context.Context, t *topic, s partition.Settings) {
 // data is being removed in the background, across restarts if need be. When ctx ends before the metadata has answered,
 // the topic may or may not be gone.
 func (b *Broker) DeleteTopic(ctx context.Context, name string) error {
-	return b.onPresent(name, func(t *topic) error {
+	return onPresent(b, name, func(t *topic) error {
 		if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
 			return onTopic("delete topic", t.full, err)
 		}
