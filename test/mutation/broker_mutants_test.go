@@ -5,7 +5,7 @@ var brokerMutants = []mutant{
 	{
 		name: "failed-append-acknowledged", file: "internal/broker/publisher.go",
 		old:      "\tif a.Err == nil {\n",
-		new:      "\tif a.Err == nil || fault.KindOf(a.Err) == fault.Stopped {\n",
+		new:      "\tif a.Err == nil || fault.KindOf(a.Err) == fault.OutcomeUnknown {\n",
 		breaks:   "a publish whose flush failed is acknowledged",
 		promises: []string{"LOG-03"},
 		test:     "internal/broker.TestStoppedLogEndsSubscribersWhereItIsKnownGood",

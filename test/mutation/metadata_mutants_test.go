@@ -9,7 +9,7 @@ var metadataMutants = []mutant{
 		new:      "lim != nil && g.at.offset+int64(info.Count) < 0 {",
 		breaks:   "a periodic or none topic gives out offsets that nobody reserved: after a power loss they name other records",
 		promises: []string{"LOG-19"},
-		test:     "internal/partition.TestOffsetsNeverNameTwoRecords",
+		test:     "internal/seglog.TestOffsetsStayBelowTheReservation",
 	},
 	{
 		name: "reservation-in-memory-only", file: "internal/partition/reserve.go",
