@@ -162,7 +162,7 @@ func TestSlowDisk(t *testing.T) {
 			release = fs.HangFlush()
 			s.await("waiting for the disk", func() bool { return fs.Counts().Waiting > 0 })
 		} else {
-			fs.DelayFlush(time.Duration(100+c.Rng.IntN(faults.Amount(900, 400, 9900))) * time.Millisecond)
+			fs.DelayFlush(time.Duration(100+c.Rng.IntN(faults.Amount(900, 400, 1900))) * time.Millisecond)
 			release = func() { fs.DelayFlush(0) }
 			faults.Await(t, commit.After(1), "an acknowledgement of a slow disk")
 		}
