@@ -40,7 +40,10 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 		default:
 			panic("seglog: BUG: unknown repair " + r.Op)
 		}
-		if errors.Is(err, vfs.ErrNoSpace) && p.doWithout(r) {
+		if errors.Is(err, vfs.ErrNoSpace) && r.dispensable() {
+			if r.Op == "snapshot" {
+				p.snapshot = p.readFrom // retention waits for the next one
+			}
 			log.Warn("recovery: the disk is full, going on without", "file", r.Path, "error", err)
 			continue
 		}
@@ -53,17 +56,9 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 	return salvaged, nil
 }
 
-// doWithout reports whether the log serves without what a repair writes: a full disk must not keep anybody from reading.
-func (p *Plan) doWithout(r Repair) bool {
-	switch r.Op {
-	case "write": // an index: without one a search reads the segment from its start
-		return true
-	case "snapshot": // of producers: without one retention waits
-		p.snapshot = p.readFrom
-		return true
-	}
-	return false
-}
+// dispensable reports whether the log serves without what a repair writes: a full disk must not keep anybody from reading.
+// Without an index a search reads the segment from its start; without a snapshot of the producers retention waits.
+func (r *Repair) dispensable() bool { return r.Op == "write" || r.Op == "snapshot" }
 
 func truncateFile(fs vfs.FS, name string, size int64) error {
 	f, err := fs.Open(name, false)

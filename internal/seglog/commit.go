@@ -415,10 +415,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 	<-l.syncing
 	l.tail.reserved = 0
 	if err != nil {
-		stopped := fault.New(fault.Stopped, "%s/%d: %s: write failed (%v) and so did cutting it back: %w: restart the broker, which re-reads the device",
-			l.cfg.Topic, l.cfg.Partition, seg.path, cause, err).With("file", seg.path)
-		l.stop(stopped)
-		return unflushed(stopped)
+		return unflushed(l.stopAt(seg.path, "%s: write failed (%v) and so did cutting it back: %w: restart the broker, which re-reads the device", seg.path, cause, err))
 	}
 	return l.refuse("write", seg.path, cause)
 }

@@ -3,8 +3,6 @@ package seglog
 import (
 	"context"
 	"time"
-
-	"github.com/leveemq/levee/internal/fault"
 )
 
 // holdDirty holds the active file open while it has writes that are not on the device.
@@ -43,10 +41,7 @@ func (l *Log) syncHeld(h *handle, to position) error {
 	start := time.Now()
 	if err := h.Sync(); err != nil {
 		l.cfg.Metrics.flushFailed()
-		stopped := fault.New(fault.Stopped, "%s/%d: flush of %s failed: %w: what was not on the device before may be lost; restart the broker, which re-reads the device",
-			l.cfg.Topic, l.cfg.Partition, h.seg.path, err).With("file", h.seg.path)
-		l.stop(stopped)
-		return stopped
+		return l.stopAt(h.seg.path, "flush of %s failed: %w: what was not on the device before may be lost; restart the broker, which re-reads the device", h.seg.path, err)
 	}
 	l.cfg.Metrics.synced(time.Since(start), to.records-from.records)
 	l.durable.Store(&to)

@@ -303,6 +303,14 @@ func (l *Log) stop(err error) {
 	l.notify()
 }
 
+// stopAt stops the log because of what happened to a file, and returns why.
+func (l *Log) stopAt(file, format string, args ...any) error {
+	args = append([]any{l.cfg.Topic, l.cfg.Partition}, args...)
+	stopped := fault.New(fault.Stopped, "%s/%d: "+format, args...).With("file", file)
+	l.stop(stopped)
+	return stopped
+}
+
 // Err returns why the log is stopped; nil while it works.
 func (l *Log) Err() error {
 	if p := l.failure.Load(); p != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 )
@@ -88,9 +87,7 @@ func (l *Log) unlink(s *segment) error {
 		return ioError(l.cfg.Topic, l.cfg.Partition, "remove", s.path, err)
 	}
 	if err := l.cfg.FS.SyncDir(l.cfg.Dir); err != nil {
-		stopped := fault.New(fault.Stopped, "%s/%d: removing %s: %w: restart the broker, which re-reads the device", l.cfg.Topic, l.cfg.Partition, s.path, err).With("file", s.path)
-		l.stop(stopped)
-		return stopped
+		return l.stopAt(s.path, "removing %s: %w: restart the broker, which re-reads the device", s.path, err)
 	}
 	for _, suffix := range []string{segfmt.IndexSuffix, segfmt.TimeIndexSuffix} {
 		if err := l.cfg.FS.Remove(s.sibling(suffix)); err != nil && !errors.Is(err, vfs.ErrNotExist) {

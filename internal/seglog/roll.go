@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path"
 
-	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 )
@@ -92,10 +91,7 @@ func (l *Log) takeBack(seg *segment, cause error) error {
 	if err == nil || l.tail.active == nil { // the first segment's name is the next attempt's, too
 		return l.refuse("create", seg.path, cause)
 	}
-	stopped := fault.New(fault.Stopped, "%s/%d: %s: creating it failed (%v) and so did removing it: %w: restart the broker, which re-reads the device",
-		l.cfg.Topic, l.cfg.Partition, seg.path, cause, err).With("file", seg.path)
-	l.stop(stopped)
-	return stopped
+	return l.stopAt(seg.path, "%s: creating it failed (%v) and so did removing it: %w: restart the broker, which re-reads the device", seg.path, cause, err)
 }
 
 // seal returns what the active segment will be once it has a successor: the reserved space behind its end goes back,

@@ -72,7 +72,7 @@ func (s *server) claimDataDir(context.Context) (err error) {
 	}
 	log("data directory claimed", "dir", s.dir, "because", v.because, "crash", cmp.Or(crashName(v.crash), "none"), "storage_id", i.Storage, "new_storage_id", v.newStorage,
 		"volatile_id", i.Volatile, "new_volatile_id", v.newVolatile)
-	s.tasks.Go("note failed flushes", s.noteFailures)
+	s.tasks.Go("keep the run file", s.keepRunFile)
 	return nil
 }
 
@@ -83,9 +83,9 @@ func (s *server) onFailedFlush(path string, err error) {
 	s.flushes.raise()
 }
 
-// noteFailures writes a failed flush down at once, as well as it can: if this process is killed later, the next start has
+// keepRunFile writes a failed flush down at once, as well as it can: if this process is killed later, the next start has
 // to know. And now and then it writes down what time it is.
-func (s *server) noteFailures(ctx context.Context) error {
+func (s *server) keepRunFile(ctx context.Context) error {
 	tick := time.NewTicker(datedEvery)
 	defer tick.Stop()
 	for {

@@ -3,7 +3,6 @@ package faults
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -167,7 +166,7 @@ func (l *Load) Add(k Kind) {
 	}
 	config := client.ProducerConfig{
 		Idempotent: k.Idempotent, Compression: k.Codec, BatchRecords: 64, DeliveryTimeout: k.Timeout,
-		Partitioner: func(r record.Record, _ int32) int32 { return l.partitionOf(valueOf(r.Value)) },
+		Partitioner: func(r record.Record, _ int32) int32 { return l.partitionOf(ValueOf(r.Value)) },
 	}
 	if k.Ordered {
 		config.MaxInFlight = 1
@@ -200,7 +199,7 @@ func (p *publisher) run(ctx context.Context) {
 			return
 		}
 		v := p.seen.BeginFunc(p.load.partitionOf)
-		payload = appendPayload(payload[:0], v)
+		payload = AppendPayload(payload[:0], v)
 		p.producer.Publish(ctx, record.Record{Value: payload}, func(a client.Ack, err error) {
 			p.load.ended(v, a, err)
 			if err != nil && !p.kind.Stubborn {
@@ -286,48 +285,7 @@ func Await(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// A payload is its value, and bytes that follow from it, so that a wrong one cannot pass for another.
-const payloadHeader = 8
-
-func (l *Load) partitionOf(v history.Value) int32 { return int32(mix(v) % uint64(l.Partitions)) }
-
-func mix(v history.Value) uint64 {
-	x := uint64(uint32(v.Producer))<<32 | uint64(uint32(v.Seq))
-	x ^= x >> 31
-	x *= 0x9e3779b97f4a7c15
-	x ^= x >> 29
-	x *= 0xbf58476d1ce4e5b9
-	return x ^ x>>32
-}
-
-// payloadSize is mostly some hundred bytes, sometimes some thousand, and once in a while more than a segment.
-func payloadSize(v history.Value) int {
-	x := mix(v) >> 8
-	switch {
-	case x%1000 == 0:
-		return 70_000
-	case x%50 == 0:
-		return 1000 + int(x>>10%8000)
-	}
-	return payloadHeader + int(x>>10%400)
-}
-
-func appendPayload(to []byte, v history.Value) []byte {
-	start, size := len(to), payloadSize(v)
-	to = binary.BigEndian.AppendUint32(to, uint32(v.Producer))
-	to = binary.BigEndian.AppendUint32(to, uint32(v.Seq))
-	for x := mix(v); len(to) < start+size; x = x*6364136223846793005 + 1442695040888963407 {
-		to = binary.BigEndian.AppendUint64(to, x)
-	}
-	return to[:start+size]
-}
-
-func valueOf(payload []byte) history.Value {
-	if len(payload) < payloadHeader {
-		return history.Value{Producer: -1, Seq: -1}
-	}
-	return history.Value{Producer: int32(binary.BigEndian.Uint32(payload)), Seq: int32(binary.BigEndian.Uint32(payload[4:]))}
-}
+func (l *Load) partitionOf(v history.Value) int32 { return PartitionOf(v, l.Partitions) }
 
 // Read reads the topic into the history, from its beginning to its present end, in every partition.
 func (l *Load) Read() {
@@ -371,8 +329,8 @@ func (l *Load) Read() {
 		}
 		for i := range batch {
 			m := &batch[i]
-			v := valueOf(m.Value)
-			if want = appendPayload(want[:0], v); !bytes.Equal(m.Value, want) {
+			v := ValueOf(m.Value)
+			if want = AppendPayload(want[:0], v); !bytes.Equal(m.Value, want) {
 				l.T.Fatalf("partition %d: offset %d has %d bytes that nobody wrote: %.40x", m.Partition, m.Offset, len(m.Value), m.Value)
 			}
 			if r := left[m.Partition]; r != nil {

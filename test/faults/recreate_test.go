@@ -169,15 +169,8 @@ func (r *remake) idempotent(ctx context.Context, raw *proc.Raw) []byte {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	b := record.NewBuilder(record.None)
-	if err := b.Append(record.Record{Value: []byte("old")}); err != nil {
-		r.T.Fatal(err)
-	}
-	batch, err := b.Build(record.ProducerInfo{ID: who.GetProducerId(), Epoch: int16(who.GetEpoch())})
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	return batch
+	p := record.ProducerInfo{ID: who.GetProducerId(), Epoch: int16(who.GetEpoch())}
+	return proc.BatchOf(r.T, record.None, p, record.Record{Value: []byte("old")})
 }
 
 // send publishes one batch over a stream of its own.

@@ -52,8 +52,8 @@ var logMutants = []mutant{
 		test:     "internal/seglog.TestEveryFlushSite",
 	},
 	{
-		name: "goes-on-after-failed-flush", file: "internal/seglog/flush.go",
-		old:      "\t\tl.stop(stopped)\n",
+		name: "goes-on-after-failed-flush", file: "internal/seglog/log.go",
+		old:      "\tl.stop(stopped)\n",
 		new:      "",
 		breaks:   "a failed flush fails its own publishes alone; the log takes and acknowledges the next",
 		promises: []string{"LOG-05"},
@@ -194,8 +194,8 @@ var logMutants = []mutant{
 	},
 	{
 		name: "full-disk-keeps-the-log-shut", file: "internal/seglog/apply.go",
-		old:      "errors.Is(err, vfs.ErrNoSpace) && p.doWithout(r)",
-		new:      "false && p.doWithout(r)",
+		old:      "errors.Is(err, vfs.ErrNoSpace) && r.dispensable()",
+		new:      "false && r.dispensable()",
 		breaks:   "on a full disk a log whose index is missing serves nobody",
 		promises: []string{"LOG-06"},
 		test:     "internal/seglog.TestFullDiskOpensWithoutIndexes",

@@ -31,13 +31,19 @@ func (b *Broker) Raw() *Raw {
 // Batch encodes records as nobody's batch.
 func Batch(t testing.TB, codec record.Codec, records ...record.Record) []byte {
 	t.Helper()
+	return BatchOf(t, codec, record.NoProducer, records...)
+}
+
+// BatchOf encodes records as a batch of a producer.
+func BatchOf(t testing.TB, codec record.Codec, p record.ProducerInfo, records ...record.Record) []byte {
+	t.Helper()
 	b := record.NewBuilder(codec)
 	for _, r := range records {
 		if err := b.Append(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	batch, err := b.Build(record.NoProducer)
+	batch, err := b.Build(p)
 	if err != nil {
 		t.Fatal(err)
 	}

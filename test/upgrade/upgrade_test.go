@@ -192,22 +192,6 @@ func (s *session) publish(p Producer, topicID, batch []byte) (*leveev1.Ack, erro
 	}
 }
 
-// encode makes a batch of a producer.
-func encode(t *testing.T, codec record.Codec, p record.ProducerInfo, records ...record.Record) []byte {
-	t.Helper()
-	b := record.NewBuilder(codec)
-	for _, r := range records {
-		if err := b.Append(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	batch, err := b.Build(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return batch
-}
-
 // TestEveryVersionOpens opens a copy of every version's directory: everything is there, producers are known, the topic
 // that was deleted stays so, and what is written now stands behind it, also after restarts and a crash.
 func TestEveryVersionOpens(t *testing.T) {
@@ -295,7 +279,7 @@ func (s *session) resends(want Expected) {
 		s.t.Errorf("a batch sent again is answered %v, %v; want a duplicate at %d to %d", ack, err, p.Offset, p.Last)
 	}
 	gone := Producer{Topic: want.Deleted.Name}
-	ack, err = s.publish(gone, want.Deleted.ID, encode(s.t, record.None, record.NoProducer, record.Record{Value: []byte("late")}))
+	ack, err = s.publish(gone, want.Deleted.ID, proc.BatchOf(s.t, record.None, record.NoProducer, record.Record{Value: []byte("late")}))
 	if err == nil || ack != nil || !strings.Contains(err.Error(), "was deleted") {
 		s.t.Errorf("a batch for the incarnation that was deleted is answered %v, %v", ack, err)
 	}
@@ -305,7 +289,7 @@ func (s *session) resends(want Expected) {
 func (s *session) goesOn(p Producer) {
 	s.t.Helper()
 	next := record.ProducerInfo{ID: p.ID, Epoch: p.Epoch, Sequence: p.Next}
-	ack, err := s.publish(p, nil, encode(s.t, record.None, next, record.Record{Value: []byte("next")}))
+	ack, err := s.publish(p, nil, proc.BatchOf(s.t, record.None, next, record.Record{Value: []byte("next")}))
 	if err != nil || ack.GetError() != nil || ack.GetDuplicate() || ack.GetOffset() <= p.Last {
 		s.t.Errorf("the producer's next batch is answered %v, %v", ack, err)
 	}
@@ -557,7 +541,7 @@ func (s *session) fill(rng *rand.Rand, topic string, partition int32, batches in
 			}
 			records = append(records, r)
 		}
-		batch := encode(s.t, record.Codec(n%5), record.NoProducer, records...)
+		batch := proc.BatchOf(s.t, record.Codec(n%5), record.NoProducer, records...)
 		if _, err := s.raw.PublishOnce(s.ctx, &leveev1.PublishOnceRequest{Topic: topic, Partition: partition, Batch: batch}); err != nil {
 			s.t.Fatal(err)
 		}
@@ -582,7 +566,7 @@ func (s *session) idempotent(rng *rand.Rand, batches int) Producer {
 	p := Producer{Topic: orders, ID: id.GetProducerId(), Epoch: int16(id.GetEpoch())}
 	for n := range batches {
 		info := record.ProducerInfo{ID: p.ID, Epoch: p.Epoch, Sequence: p.Next}
-		p.Batch = encode(s.t, record.Codec(n%5), info,
+		p.Batch = proc.BatchOf(s.t, record.Codec(n%5), info,
 			record.Record{Timestamp: 1_700_000_000_000, Value: random(rng, 700)}, record.Record{Timestamp: 1_700_000_000_001, Value: random(rng, 100)})
 		ack, err := s.publish(p, nil, p.Batch)
 		if err != nil || ack.GetError() != nil {

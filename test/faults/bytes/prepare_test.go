@@ -251,7 +251,7 @@ func (m *maker) publish(parts []*part, n int) {
 				info = p.producer
 				p.producer.Sequence += int32(len(records))
 			}
-			encoded = append(encoded, encode(m.t, record.Codec(i%5), info, records))
+			encoded = append(encoded, proc.BatchOf(m.t, record.Codec(i%5), info, records...))
 			p.batch = append(p.batch, batch{records: records})
 			req.Batches = append(req.Batches, &leveev1.Batch{Id: uint64(i + 1), Partition: p.n, Data: encoded[i]})
 			if info.ID >= 0 {
@@ -283,21 +283,6 @@ func (m *maker) publish(parts []*part, n int) {
 		}
 		_ = st.CloseSend()
 	}
-}
-
-func encode(t *testing.T, codec record.Codec, p record.ProducerInfo, records []record.Record) []byte {
-	t.Helper()
-	b := record.NewBuilder(codec)
-	for _, r := range records {
-		if err := b.Append(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err := b.Build(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // records are those of the n-th batch of a partition.

@@ -3,7 +3,6 @@ package power
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/leveemq/levee/client"
 	"github.com/leveemq/levee/record"
+	"github.com/leveemq/levee/test/faults"
 	"github.com/leveemq/levee/test/history"
 	"github.com/leveemq/levee/test/proc"
 )
@@ -181,7 +181,7 @@ func (tp *topic) add(k kind) {
 	l.mu.Unlock()
 	config := client.ProducerConfig{
 		Idempotent: k.idempotent, Compression: k.codec, BatchRecords: 64, DeliveryTimeout: proc.Patience,
-		Partitioner: func(r record.Record, _ int32) int32 { return tp.partitionOf(valueOf(r.Value)) },
+		Partitioner: func(r record.Record, _ int32) int32 { return tp.partitionOf(faults.ValueOf(r.Value)) },
 	}
 	if k.ordered {
 		config.MaxInFlight = 1
@@ -215,7 +215,7 @@ func (p *publisher) run(ctx context.Context) {
 			return
 		}
 		v := p.begin()
-		payload = appendPayload(payload[:0], v)
+		payload = faults.AppendPayload(payload[:0], v)
 		p.producer.Publish(ctx, record.Record{Value: payload}, func(a client.Ack, err error) {
 			p.ended(v, a, err)
 			<-slots
@@ -338,48 +338,7 @@ func (l *load) finish() {
 	wg.Wait()
 }
 
-// A payload is its value, and bytes that follow from it, so that a wrong one cannot pass for another.
-const payloadHeader = 8
-
-func (tp *topic) partitionOf(v history.Value) int32 { return int32(mix(v) % uint64(tp.partitions)) }
-
-func mix(v history.Value) uint64 {
-	x := uint64(uint32(v.Producer))<<32 | uint64(uint32(v.Seq))
-	x ^= x >> 31
-	x *= 0x9e3779b97f4a7c15
-	x ^= x >> 29
-	x *= 0xbf58476d1ce4e5b9
-	return x ^ x>>32
-}
-
-// payloadSize is mostly some hundred bytes, sometimes some thousand, and once in a while more than a segment.
-func payloadSize(v history.Value) int {
-	x := mix(v) >> 8
-	switch {
-	case x%1000 == 0:
-		return 70_000
-	case x%50 == 0:
-		return 1000 + int(x>>10%8000)
-	}
-	return payloadHeader + int(x>>10%400)
-}
-
-func appendPayload(to []byte, v history.Value) []byte {
-	start, size := len(to), payloadSize(v)
-	to = binary.BigEndian.AppendUint32(to, uint32(v.Producer))
-	to = binary.BigEndian.AppendUint32(to, uint32(v.Seq))
-	for x := mix(v); len(to) < start+size; x = x*6364136223846793005 + 1442695040888963407 {
-		to = binary.BigEndian.AppendUint64(to, x)
-	}
-	return to[:start+size]
-}
-
-func valueOf(payload []byte) history.Value {
-	if len(payload) < payloadHeader {
-		return history.Value{Producer: -1, Seq: -1}
-	}
-	return history.Value{Producer: int32(binary.BigEndian.Uint32(payload)), Seq: int32(binary.BigEndian.Uint32(payload[4:]))}
-}
+func (tp *topic) partitionOf(v history.Value) int32 { return faults.PartitionOf(v, tp.partitions) }
 
 // entry is one record as it was read, or a range that was declared lost.
 type entry struct {
@@ -447,8 +406,8 @@ func (tp *topic) readOnce() (entries [][]entry, ends []int64, err error) {
 			if !left[m.Partition] { // behind the end that this reading has come to: what publishers send again meanwhile
 				continue
 			}
-			v := valueOf(m.Value)
-			if want = appendPayload(want[:0], v); !bytes.Equal(m.Value, want) {
+			v := faults.ValueOf(m.Value)
+			if want = faults.AppendPayload(want[:0], v); !bytes.Equal(m.Value, want) {
 				t.Fatalf("%s partition %d: offset %d has %d bytes that nobody wrote: %.40x", tp.name, m.Partition, m.Offset, len(m.Value), m.Value)
 			}
 			entries[m.Partition] = append(entries[m.Partition], entry{offset: m.Offset, to: -1, value: v})
