@@ -84,14 +84,16 @@ func (tr *tracer) end() {
 	<-tr.done
 }
 
-// over reports whether a process has ended, but perhaps for a thread that a tracer holds on to.
+// over reports whether a process has ended, but perhaps for the one thread that a tracer holds on to: its first
+// thread is a zombie then, or is the one held and alone.
 func over(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return true
 	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	_, state, _ := strings.Cut(string(text), ") ") // behind the name
-	return strings.HasPrefix(state, "Z")
+	return strings.HasPrefix(state, "Z") || err == nil && len(threads) == 1
 }
 
 // calls returns the calls that were traced so far.
