@@ -80,6 +80,8 @@ type Config struct {
 	Metrics *Metrics         // nil: none
 	Logger  *slog.Logger     // nil: silent
 	Now     func() time.Time // broker's clock, for retention and producers' expiry only; nil: time.Now
+
+	ahead aheadRule // tests use smaller numbers
 }
 
 // Retention says what may be removed from the head, in whole sealed segments. Zero means no limit.

@@ -29,6 +29,8 @@ func (p *Plan) apply(salvageDir string, log *slog.Logger, m *Metrics) (salvaged 
 		case "truncate":
 			level = slog.LevelWarn
 			err = truncateFile(p.fs, r.Path, r.Position)
+		case "give-back":
+			err = truncateFile(p.fs, r.Path, r.Position)
 		case "remove":
 			if err = p.fs.Remove(r.Path); err == nil {
 				err = p.fs.SyncDir(p.Dir)

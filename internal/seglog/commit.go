@@ -360,6 +360,7 @@ func (l *Log) write() error {
 	l.noteWritten(buf)
 	l.share.add(0, int64(len(buf)), int64(len(buf)))
 	if l.mode() == OnCommit {
+		l.writeAhead(h, len(buf))
 		if err := l.syncTo(h, position{l.tail.chain.seq - 1, l.tail.chain.offset, seg.BaseOffset, l.tail.end, l.tail.records}); err != nil {
 			return unflushed(err)
 		}
@@ -413,7 +414,7 @@ func (l *Log) cutBack(h *handle, seg *segment, at int64, written int, cause erro
 		}
 	}
 	<-l.syncing
-	l.tail.reserved = 0
+	l.tail.reserved, l.tail.ahead = 0, 0
 	if err != nil {
 		return unflushed(l.stopAt(seg.path, "%s: write failed (%v) and so did cutting it back: %w: restart the broker, which re-reads the device", seg.path, cause, err))
 	}

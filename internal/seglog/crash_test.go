@@ -58,6 +58,7 @@ func newLife(t testing.TB, seed uint64, seeds int) *life {
 	f.cfg = testConfig(f.fs)
 	f.cfg.SegmentBytes = 1 << 10
 	f.cfg.IndexInterval = 200
+	f.cfg.ahead = aheadRule{from: 100, group: 300, least: 100, most: 300, align: 16}
 	f.cfg.FsyncInterval = time.Hour // flushes come from the script
 	f.cfg.Now = func() time.Time { return time.UnixMilli(f.now.Load()) }
 	f.book.values = map[int64]map[string]bool{}

@@ -69,11 +69,8 @@ func (l *Log) Flush(ctx context.Context) error { return l.exclusive(ctx, l.flush
 // laterFlush flushes after the interval of a periodic log. The flush itself runs beside appends, which need not wait
 // for it; only its end goes through the queue.
 func (l *Log) laterFlush() {
-	l.live.Lock()
-	mode, interval := l.live.mode, l.live.interval
-	l.live.Unlock()
-	if mode == Periodic {
-		l.later("flush", interval, l.flushBeside)
+	if s := l.live.Load(); s.mode == Periodic {
+		l.later("flush", s.fsyncInterval, l.flushBeside)
 	}
 }
 

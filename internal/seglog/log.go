@@ -45,6 +45,9 @@ func (c Config) withDefaults() Config {
 	if c.ProducerExpiry <= 0 {
 		c.ProducerExpiry = defaultExpiry
 	}
+	if c.ahead.most == 0 {
+		c.ahead = busyLog
+	}
 	if c.Generation == 0 {
 		c.Generation = 1
 	}
@@ -76,13 +79,7 @@ type Log struct {
 	mark    segfmt.Mark
 	share   share // of the gauges of all logs
 
-	live struct { // settings that change while the log is open
-		sync.Mutex
-		mode      Mode
-		interval  time.Duration
-		retention Retention
-		segment   int64
-	}
+	live atomic.Pointer[settings]
 
 	mu struct {
 		sync.Mutex
@@ -96,6 +93,14 @@ type Log struct {
 
 	tail     tail      // owned by the committer
 	requests sync.Pool // of *request, for Append
+}
+
+// settings change while the log is open; see Log.change.
+type settings struct {
+	mode          Mode
+	fsyncInterval time.Duration
+	retention     Retention
+	segmentBytes  int64
 }
 
 // position is a point in the log.
@@ -116,6 +121,7 @@ type tail struct {
 	end       int64 // where the next frame goes in the active file
 	index     indexBuilder
 	reserved  int64   // disk space is reserved up to here in the active file
+	ahead     int64   // the active file holds unwritten space up to here, where that is behind end; see Log.writeAhead
 	dirty     *handle // the active file, held open, while it has writes that are not flushed; see Log.holdDirty
 	buf       []byte
 	records   int64 // written since the log was opened
@@ -162,7 +168,7 @@ func Open(cfg Config) (*Log, Report, error) {
 	}
 	l := &Log{cfg: cfg, tasks: task.NewGroup(context.Background()), syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
 		share: share{metrics: cfg.Metrics}}
-	l.live.mode, l.live.interval, l.live.retention, l.live.segment = cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes
+	l.live.Store(&settings{cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes})
 	l.mu.timers = map[string]*time.Timer{}
 	l.adopt(p)
 	l.mark = p.mark
@@ -247,7 +253,7 @@ func (l *Log) adopt(p *Plan) {
 	l.tail.chain = chain{p.NextSeq, p.Next, max(p.Generation, l.cfg.Generation)}
 	l.tail.lastGen = p.Generation
 	l.tail.index, l.tail.end, l.tail.producers = p.active, p.activeEnd, p.producers
-	l.tail.active, l.tail.reserved, l.tail.snapshot = nil, 0, p.snapshot
+	l.tail.active, l.tail.reserved, l.tail.ahead, l.tail.snapshot = nil, 0, 0, p.snapshot
 	file := int64(0)
 	if n := len(p.segs); n > 0 {
 		l.tail.active = p.segs[n-1]
@@ -352,36 +358,41 @@ func (l *Log) Wait(ctx context.Context, offset int64) error {
 
 // SetRetention changes the retention; the next Retain applies it.
 func (l *Log) SetRetention(r Retention) {
-	l.live.Lock()
-	l.live.retention = r
-	l.live.Unlock()
+	l.change(func(s *settings) { s.retention = r })
 }
 
 // SetSegmentBytes changes the size at which segments are sealed.
 func (l *Log) SetSegmentBytes(n int64) {
-	l.live.Lock()
-	l.live.segment = n
-	l.live.Unlock()
+	l.change(func(s *settings) { s.segmentBytes = n })
 }
 
 // SetMode changes the fsync mode. Everything acknowledged so far is flushed before it returns.
 func (l *Log) SetMode(ctx context.Context, m Mode, interval time.Duration) error {
 	return l.exclusive(ctx, func() error {
-		l.live.Lock()
-		l.live.mode = m
-		if interval > 0 {
-			l.live.interval = interval
-		}
-		l.live.Unlock()
+		l.change(func(s *settings) {
+			s.mode = m
+			if interval > 0 {
+				s.fsyncInterval = interval
+			}
+		})
 		return l.flush()
 	})
 }
 
-func (l *Log) mode() Mode {
-	l.live.Lock()
-	defer l.live.Unlock()
-	return l.live.mode
+func (l *Log) change(fn func(*settings)) {
+	for {
+		old := l.live.Load()
+		s := *old
+		fn(&s)
+		if l.live.CompareAndSwap(old, &s) {
+			return
+		}
+	}
 }
+
+func (l *Log) mode() Mode { return l.live.Load().mode }
+
+func (l *Log) segmentBytes() int64 { return l.live.Load().segmentBytes }
 
 // Close refuses new work, finishes what is queued, flushes, writes the durable mark and closes the files. The error is
 // why the log had stopped, or why the flush failed.
@@ -421,6 +432,9 @@ func (l *Log) Close() error {
 func (l *Log) lastStep() error {
 	if err := l.flush(); err != nil {
 		return err
+	}
+	if l.tail.ahead > l.tail.end {
+		l.cutAhead()
 	}
 	if err := l.writeMark(); err != nil { // it claims less than it could; that is no fault of the log
 		l.cfg.Logger.Warn("could not write the durable mark", "error", err)

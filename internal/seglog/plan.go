@@ -58,7 +58,7 @@ type Plan struct {
 
 // Repair is one step that opening would take, in order.
 type Repair struct {
-	Op       string // salvage, lower-mark, truncate, remove, write, snapshot
+	Op       string // salvage, lower-mark, truncate, give-back, remove, write, snapshot
 	Path     string
 	Position int64
 	Bytes    int64
@@ -313,7 +313,7 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 	}
 	if !done {
 		x := newIndexBuilder(p.o.IndexInterval)
-		end, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, s.end, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
+		_, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, s.end, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
 			x.note(pos, fr)
 			if all {
 				p.noteProducer(fr)
@@ -323,7 +323,9 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 			return p.ioError("read", s.path, err)
 		}
 		if bad != nil {
-			return p.corrupt(s.path, end, c.offset, bad.cause.Error())
+			if err := p.checkUnwritten(s, f, bad, c); err != nil {
+				return err
+			}
 		}
 		s.maxTime, s.headCRC = x.maxTime, x.headCRC
 		index, times := x.files(s.SegmentHeader, c.offset)
@@ -333,6 +335,29 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 	s.next, s.nextSeq, s.lastGen = c.offset, c.seq, c.generation
 	p.Segments = append(p.Segments, SegmentInfo{s.path, s.BaseOffset, s.next, s.BaseSeq, s.nextSeq, s.end, true})
 	return nil
+}
+
+// checkUnwritten accepts a bad frame of a sealed segment that is space written ahead which a crash brought back: what
+// was there before sealing is the device's until something else flushes the file's end.
+func (p *Plan) checkUnwritten(s *segment, f vfs.File, bad *badFrame, c *chain) error {
+	b := make([]byte, min(s.end-bad.position, 1<<20))
+	for at := bad.position; at < s.end; at += int64(len(b)) {
+		b = b[:min(s.end-at, int64(len(b)))]
+		if _, err := f.ReadAt(b, at); err != nil {
+			return p.ioError("read", s.path, err)
+		}
+		if segfmt.Written(b, at) > 0 {
+			return p.corrupt(s.path, bad.position, c.offset, bad.cause.Error())
+		}
+	}
+	p.giveBack(s.path, bad.position, s.end-bad.position)
+	s.end = bad.position
+	return nil
+}
+
+// giveBack plans to cut space that was written ahead and not used.
+func (p *Plan) giveBack(name string, position, bytes int64) {
+	p.repair(Repair{Op: "give-back", Path: name, Position: position, Bytes: bytes, Reason: "space that was written ahead and not used"})
 }
 
 // planIndex plans to write an index file unless it is there as it must be.
@@ -402,101 +427,6 @@ func (p *Plan) checkActive(s *segment, c *chain) error {
 	}
 	p.Segments = append(p.Segments, SegmentInfo{s.path, s.BaseOffset, c.offset, s.BaseSeq, c.seq, end, false})
 	return nil
-}
-
-// maxTail bounds what judgeTail reads into memory: a segment of 2 GiB, the largest there is, and one frame. A size that
-// rotted in the file system must not cost more than its own log.
-const maxTail = 2<<30 + segfmt.MaxFrame
-
-// judgeTail decides about bytes that are no frame at the end of the log: an append that never finished is cut, and kept
-// aside unless it is zeros; anything that was on the device, or may have been, is refused.
-func (p *Plan) judgeTail(s *segment, f vfs.File, size int64, bad *badFrame, c *chain, claimed bool) error {
-	if size-bad.position > maxTail {
-		return p.corrupt(s.path, bad.position, c.offset, fmt.Sprintf("%v; and %d bytes follow, more than a segment can hold", bad.cause, size-bad.position))
-	}
-	tail, err := readPartOf(f, bad.position, size-bad.position)
-	if err != nil {
-		return p.ioError("read", s.path, err)
-	}
-	refuse := ""
-	switch {
-	case claimed:
-		refuse = fmt.Sprintf("the durable mark says that frame %d was on the device", p.mark.Seq)
-	case p.o.Crash != MachineCrash && !bad.short:
-		refuse = "only the process died, or it stopped cleanly, so this cannot be a write that was cut off"
-	default:
-		if at := provedDurable(tail, bodyEnd(tail, c.seq), c.seq); at >= 0 {
-			refuse = fmt.Sprintf("a later frame, at byte %d, proves that it was on the device", bad.position+int64(at))
-		}
-	}
-	if refuse != "" && !p.o.RepairChecksumTail {
-		return p.corrupt(s.path, bad.position, c.offset, fmt.Sprintf("%v; %s (storage.repair_checksum_tail cuts it, at the cost of what it held)", bad.cause, refuse))
-	}
-	reason := "an append that was cut off by the crash"
-	if refuse != "" {
-		reason = "repair_checksum_tail: " + refuse
-	}
-	if len(bytes.Trim(tail, "\x00")) > 0 {
-		p.repair(Repair{Op: "salvage", Path: s.path, Position: bad.position, Bytes: int64(len(tail)), Reason: reason})
-	}
-	if refuse != "" {
-		p.ClaimedEnd = givenOut(tail, c)
-	}
-	if claimed {
-		p.ClaimedEnd = max(p.ClaimedEnd, p.mark.Offset)
-		p.mark = segfmt.Mark{Counter: p.mark.Counter + 1, Seq: c.seq - 1, Offset: c.offset, File: s.BaseOffset, Position: bad.position}
-		p.repair(Repair{Op: "lower-mark", Path: path.Join(p.Dir, segfmt.MarkName), Reason: reason, data: p.mark.Append(nil)})
-	}
-	p.repair(Repair{Op: "truncate", Path: s.path, Position: bad.position, Bytes: int64(len(tail)), Reason: reason})
-	p.Truncated = int64(len(tail))
-	return nil
-}
-
-// bodyEnd returns where a frame behind the bad one at the start of tail may begin. Where the bad one's head is good
-// that is behind its body: what looks like a frame in there is what a publisher sent.
-func bodyEnd(tail []byte, seq uint64) int {
-	if f, err := segfmt.ParseFrame(tail); err == nil && f.Seq == seq {
-		return f.Size()
-	}
-	return 1
-}
-
-// provedDurable returns the position in tail, at or after from, of a whole frame that proves frame seq to have been on
-// the device; -1 where there is none.
-func provedDurable(tail []byte, from int, seq uint64) int {
-	for {
-		at, f := segfmt.FindFrame(tail, from, seq)
-		if at < 0 {
-			return -1
-		}
-		// Frames that lie closer together than frames can are left over from another life of these blocks.
-		if plausible := (f.Seq-seq)*segfmt.MinFrame <= uint64(at); plausible && f.DurableThrough() >= seq {
-			return at
-		}
-		from = at + f.Size()
-	}
-}
-
-// givenOut returns an offset that no record in tail was given or came behind, as far as anybody can tell: the frames
-// that are left say where they stood; bytes that say nothing may have been records of a byte each.
-func givenOut(tail []byte, c *chain) int64 {
-	end, behind := c.offset, 0 // the offset after the last frame found, and where it ends in tail
-	note := func(at int, f *segfmt.Frame) {
-		if plausible := f.Seq >= c.seq && (f.Seq-c.seq)*segfmt.MinFrame <= uint64(at); plausible && f.NextOffset() > end {
-			end, behind = f.NextOffset(), at+f.Size()
-		}
-	}
-	if f, err := segfmt.ParseFrame(tail); err == nil {
-		note(0, &f)
-	}
-	for from := bodyEnd(tail, c.seq); ; {
-		at, f := segfmt.FindFrame(tail, from, c.seq)
-		if at < 0 {
-			return end + int64(max(0, len(tail)-behind))
-		}
-		note(at, &f)
-		from = at + f.Size()
-	}
 }
 
 func ioError(topic string, partition int32, op, name string, err error) error {

@@ -14,9 +14,7 @@ import (
 func (l *Log) Retain(ctx context.Context) (int64, error) {
 	var deleted int64
 	err := l.exclusive(ctx, func() error {
-		l.live.Lock()
-		keep := l.live.retention
-		l.live.Unlock()
+		keep := l.live.Load().retention
 		var err error
 		deleted, err = l.trimWhile(func(v *view, total int64) bool {
 			// A segment is as old as its successor's creation: nothing was written to it since.
@@ -98,24 +96,14 @@ func (l *Log) unlink(s *segment) error {
 }
 
 // giveBack lets go of what a log holds for writes if nothing was appended since the last call: disk space reserved
-// beyond 1 MiB, and, under no fsync mode flushing by itself, the file that is held open until it is flushed.
+// beyond 1 MiB or written ahead, and, under no fsync mode flushing by itself, the file that is held open until it is flushed.
 func (l *Log) giveBack() {
 	idle := l.tail.idleSince == l.tail.end
 	l.tail.idleSince = l.tail.end
 	if idle && l.flush() != nil { // a flush that fails has stopped the log
 		return
 	}
-	if !idle || l.tail.active == nil || l.tail.reserved <= l.tail.end || l.tail.reserved <= 1<<20 {
-		return
+	if idle && l.tail.active != nil && (l.tail.ahead > l.tail.end || l.tail.reserved > max(l.tail.end, 1<<20)) {
+		l.cutAhead()
 	}
-	h, err := l.cfg.Files.acquire(l.cfg.FS, l.tail.active, false)
-	if err != nil {
-		return
-	}
-	defer l.cfg.Files.release(h)
-	if err := h.Truncate(l.tail.end); err != nil {
-		l.cfg.Logger.Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
-		return
-	}
-	l.tail.reserved = l.tail.end
 }

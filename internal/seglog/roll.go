@@ -9,12 +9,6 @@ import (
 	"github.com/leveemq/levee/internal/vfs"
 )
 
-func (l *Log) segmentBytes() int64 {
-	l.live.Lock()
-	defer l.live.Unlock()
-	return l.live.segment
-}
-
 // roll seals the active segment and starts the next one. On an error the active segment stays as it is. Order matters:
 // the old file is on the device before the new one exists, so that damage in a segment with a successor is never an
 // unfinished write.
@@ -30,7 +24,7 @@ func (l *Log) roll() error {
 		return err
 	}
 	l.settleDirty()
-	sealed := l.seal(old, h)
+	sealed := l.seal(old)
 	if err := l.create(l.tail.chain, sealed); err != nil {
 		return err
 	}
@@ -62,7 +56,7 @@ func (l *Log) create(c chain, sealed *segment) error {
 	if err != nil {
 		return l.takeBack(seg, err)
 	}
-	l.tail.active, l.tail.end, l.tail.reserved = seg, segfmt.SegmentHeaderSize, 0
+	l.tail.active, l.tail.end, l.tail.reserved, l.tail.ahead = seg, segfmt.SegmentHeaderSize, 0, 0
 	l.tail.index = newIndexBuilder(l.cfg.IndexInterval)
 	l.durable.Store(&position{c.seq - 1, c.offset, c.offset, segfmt.SegmentHeaderSize, l.tail.records})
 	v := *l.view.Load()
@@ -96,11 +90,8 @@ func (l *Log) takeBack(seg *segment, cause error) error {
 
 // seal returns what the active segment will be once it has a successor: the reserved space behind its end goes back,
 // and its indexes are written. Neither can lose anything, so neither can fail the append that caused it.
-func (l *Log) seal(old *segment, h *handle) *segment {
-	if err := h.Truncate(l.tail.end); err != nil {
-		l.cfg.Logger.Warn("could not give back reserved space", "file", old.path, "error", err)
-	}
-	l.tail.reserved = 0
+func (l *Log) seal(old *segment) *segment {
+	l.cutAhead()
 	index, times := l.tail.index.files(old.SegmentHeader, l.tail.chain.offset)
 	writeIndex := func(suffix string, b []byte) {
 		if err := writeWhole(l.cfg.FS, old.sibling(suffix), b); err != nil {

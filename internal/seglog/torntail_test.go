@@ -256,6 +256,9 @@ func (c tear) options() PlanOptions {
 func (c tear) check(t testing.TB, deep bool, count *[3]atomic.Int64) string {
 	found := c.found()
 	want := c.oracle(found)
+	if want.cut && segfmt.Written(want.rest, want.bad) == 0 {
+		return "" // a byte or two that are, by chance, what space written ahead holds: given back, and not kept aside
+	}
 	fs := c.tl.fs.Clone()
 	name := c.tl.path(c.tl.file)
 	f, err := fs.Open(name, false)

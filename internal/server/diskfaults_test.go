@@ -561,13 +561,14 @@ func (w *diskWorld) firstLife() {
 	w.create("default/none", "none", nil)
 	w.create("ns/trimmed", "on_commit", func(s *broker.Settings) { s.RetentionBytes = ptr(int64(100 << 10)) })
 	w.create("ns/idle", "none", func(s *broker.Settings) { s.RetentionAge = ptr(time.Hour); s.SegmentBytes = ptr(int64(8 << 20)) })
+	w.create("ns/busy", "on_commit", func(s *broker.Settings) { s.SegmentBytes = ptr(int64(8 << 20)) })
 	w.create("default/gone", "on_commit", nil)
 	w.create("default/bystander", "on_commit", nil)
 	if b := w.books["ns/trimmed"]; b != nil {
 		b.trimmed = true
 	}
 	for range 5 {
-		for _, name := range []string{"default/commit", "default/periodic", "default/none", "ns/trimmed", "default/gone"} {
+		for _, name := range []string{"default/commit", "default/periodic", "default/none", "ns/trimmed", "ns/busy", "default/gone"} {
 			_ = w.publish(name, segmentFill, name != "default/none")
 		}
 		_ = w.publish("default/bystander", 100, false)

@@ -202,7 +202,11 @@ func (m *meter) onDisk(closed ...string) (files, size float64) {
 		shut := slices.ContainsFunc(closed, func(topic string) bool { return strings.Contains(name, "/"+topic+"@") })
 		if strings.HasSuffix(name, segfmt.LogSuffix) && !strings.Contains(name, "/.deleted/") && !shut {
 			files++
-			size += float64(n)
+			b, err := vfs.ReadFile(m.fs, name, n)
+			if err != nil {
+				continue // gone meanwhile, or longer
+			}
+			size += float64(segfmt.Written(b, 0)) // a busy log's is longer, and the rest unwritten
 		}
 	}
 	return files, size

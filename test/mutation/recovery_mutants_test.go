@@ -95,7 +95,7 @@ var recoveryMutants = []mutant{
 		test:     "test/faults.TestKillNine", short: true, process: true,
 	},
 	{
-		name: "damage-below-the-mark-cut", file: "internal/seglog/plan.go",
+		name: "damage-below-the-mark-cut", file: "internal/seglog/judge.go",
 		old:      "\tcase claimed:\n\t\trefuse = fmt.Sprintf",
 		new:      "\tcase claimed && size < 0:\n\t\trefuse = fmt.Sprintf",
 		breaks:   "a bad batch that the durable mark knows of is cut off, as if it were an unfinished write",
@@ -103,7 +103,7 @@ var recoveryMutants = []mutant{
 		test:     "internal/seglog.TestTornTail", short: true,
 	},
 	{
-		name: "damage-before-a-good-frame-cut", file: "internal/seglog/plan.go",
+		name: "damage-before-a-good-frame-cut", file: "internal/segfmt/tail.go",
 		old:      "plausible && f.DurableThrough() >= seq {",
 		new:      "plausible && f.DurableThrough() > f.Seq {",
 		breaks:   "a bad batch is cut off though a later one proves that it had been flushed",
@@ -111,15 +111,15 @@ var recoveryMutants = []mutant{
 		test:     "internal/seglog.TestTornTail", short: true,
 	},
 	{
-		name: "rot-after-a-clean-stop-cut", file: "internal/seglog/plan.go",
-		old:      "\tcase p.o.Crash != MachineCrash && !bad.short:",
-		new:      "\tcase p.o.Crash != MachineCrash && bad.short && size < 0:",
+		name: "rot-after-a-clean-stop-cut", file: "internal/seglog/judge.go",
+		old:      "\tcase p.o.Crash != MachineCrash && !bad.short && !segfmt.StopsShort",
+		new:      "\tcase p.o.Crash != MachineCrash && size < 0 && !segfmt.StopsShort",
 		breaks:   "a bad complete batch is cut off though no power was lost, so that it must be rot",
 		promises: []string{"REC-03"},
 		test:     "internal/seglog.TestTornTail", short: true,
 	},
 	{
-		name: "cut-off-bytes-not-kept", file: "internal/seglog/plan.go",
+		name: "cut-off-bytes-not-kept", file: "internal/seglog/judge.go",
 		old:      "\tif len(bytes.Trim(tail, \"\\x00\")) > 0 {",
 		new:      "\tif len(tail) < 0 {",
 		breaks:   "what recovery cuts off is not kept aside",
