@@ -79,7 +79,7 @@ func (p *Plan) salvage(r Repair, dir string) (string, error) {
 	if dir == "" {
 		dir = path.Join(p.Dir, "salvage")
 	}
-	b, err := readPart(p.fs, r.Path, r.Position, r.Bytes)
+	b, err := vfs.ReadPart(p.fs, r.Path, r.Position, r.Bytes)
 	if err != nil {
 		return "", err
 	}

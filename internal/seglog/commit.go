@@ -55,16 +55,10 @@ func (l *Log) Append(ctx context.Context, batch []byte) (Result, error) {
 		return Result{}, err
 	}
 	if lead {
-		l.commitOnce()
+		l.commitOnce() // answers r, too
 	}
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-		select {
-		case <-r.done:
-		default: // r stays with the committer; the pool makes another
-			return Result{}, fault.New(fault.OutcomeUnknown, "%s/%d: append: %w: the batch may still be written", l.cfg.Topic, l.cfg.Partition, ctx.Err())
-		}
+	if err := r.wait(ctx); err != nil { // r stays with the committer; the pool makes another
+		return Result{}, fault.New(fault.OutcomeUnknown, "%s/%d: append: %w: the batch may still be written", l.cfg.Topic, l.cfg.Partition, err)
 	}
 	res, err := r.own.Result, r.own.Err
 	r.own, r.a = Append{}, nil
@@ -82,10 +76,28 @@ func (l *Log) exclusive(ctx context.Context, op func() error) error {
 	if lead {
 		l.commitOnce()
 	}
+	if err := r.wait(ctx); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// wait returns once r is answered, or why it does not wait any longer.
+func (r *request) wait(ctx context.Context) error {
+	select {
+	case <-r.done: // at once for who was the committer
+		return nil
+	default:
+	}
 	select {
 	case <-r.done:
-		return r.err
+		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-r.done:
+		return nil
+	default:
 		return ctx.Err()
 	}
 }

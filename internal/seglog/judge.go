@@ -19,7 +19,7 @@ func (p *Plan) judgeTail(s *segment, f vfs.File, size int64, bad *badFrame, c *c
 	if size-bad.position > maxTail {
 		return p.corrupt(s.path, bad.position, c.offset, fmt.Sprintf("%v; and %d bytes follow, more than a segment can hold", bad.cause, size-bad.position))
 	}
-	tail, err := readPartOf(f, bad.position, size-bad.position)
+	tail, err := vfs.ReadPartOf(f, bad.position, size-bad.position)
 	if err != nil {
 		return p.ioError("read", s.path, err)
 	}

@@ -95,7 +95,7 @@ func (l *Log) lookup(v *view, i int, t indexTarget) (segfmt.IndexEntry, bool) {
 	defer f.Close()
 	var bad error
 	read := func(k int) segfmt.IndexEntry {
-		b, err := readPartOf(f, int64(k)*segfmt.IndexEntrySize, segfmt.IndexEntrySize)
+		b, err := vfs.ReadPartOf(f, int64(k)*segfmt.IndexEntrySize, segfmt.IndexEntrySize)
 		if err != nil {
 			bad = err
 			return segfmt.IndexEntry{}

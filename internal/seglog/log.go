@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -187,8 +188,7 @@ func Open(cfg Config) (*Log, Report, error) {
 
 // settle makes sure that what the log is about to read is what the device holds: it flushes the newest file, and after a
 // crash the names and the mark, too; then it drops what the page cache has of them, since after a failed flush the cache
-// shows bytes that the device never got. All of the file: the kernel ignores a range that does not cover its large
-// pages. A clean stop saw every flush succeed.
+// shows bytes that the device never got. A clean stop saw every flush succeed.
 func settle(cfg *Config) error {
 	infos, err := cfg.FS.List(cfg.Dir)
 	if errors.Is(err, vfs.ErrNotExist) {
@@ -206,26 +206,42 @@ func settle(cfg *Config) error {
 	if newest < 0 {
 		return nil
 	}
-	name := path.Join(cfg.Dir, segfmt.FileName(newest, segfmt.LogSuffix))
-	files := []string{name}
+	from := int64(0)
 	if cfg.Crash != CleanStop {
 		// What a process wrote that died is what this one sees, and builds on: names, and what the mark claims.
 		if err := cfg.FS.SyncDir(cfg.Dir); err != nil {
 			return unsettled(cfg, cfg.Dir, err)
 		}
 		if mark {
-			files = append(files, path.Join(cfg.Dir, segfmt.MarkName))
+			name := path.Join(cfg.Dir, segfmt.MarkName)
+			if err := settleFile(cfg, name, 0); err != nil {
+				return err
+			}
+			from = flushedBefore(cfg.FS, name, newest)
 		}
 	}
-	for _, name := range files {
-		if err := settleFile(cfg, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return settleFile(cfg, path.Join(cfg.Dir, segfmt.FileName(newest, segfmt.LogSuffix)), from)
 }
 
-func settleFile(cfg *Config, name string) error {
+// flushedBefore returns a position in the segment that starts at base before which, as the durable mark says, all was
+// flushed and nothing was written since: there the cache holds what the device does. 0 where the mark does not say.
+func flushedBefore(fs vfs.FS, mark string, base int64) int64 {
+	b, err := vfs.ReadPart(fs, mark, 0, segfmt.MarkFileSize)
+	if err != nil {
+		return 0
+	}
+	m, ok, err := segfmt.ParseMark(b)
+	if err != nil || !ok || m.File != base {
+		return 0
+	}
+	return m.Position / largestPage * largestPage
+}
+
+// largestPage is the largest piece in which the kernel caches a file: what one page of a page table's entries covers.
+var largestPage = int64(os.Getpagesize()) * int64(os.Getpagesize()) / 8
+
+// settleFile makes a file's content what the device holds, and re-reads it from there, from a position on.
+func settleFile(cfg *Config, name string, from int64) error {
 	f, err := cfg.FS.Open(name, false)
 	if err != nil {
 		return ioError(cfg.Topic, cfg.Partition, "open", name, err)
@@ -235,7 +251,7 @@ func settleFile(cfg *Config, name string) error {
 		return unsettled(cfg, name, err)
 	}
 	if a, ok := f.(vfs.Advisor); ok && cfg.Crash != CleanStop {
-		if err := a.DropCache(0, 0); err != nil {
+		if err := a.DropCache(from, 0); err != nil {
 			return ioError(cfg.Topic, cfg.Partition, "re-read", name, err)
 		}
 	}

@@ -180,7 +180,7 @@ func (p *Plan) readMark(d *dirListing) error {
 		return nil
 	}
 	name := path.Join(p.Dir, segfmt.MarkName)
-	b, err := readPart(p.fs, name, 0, segfmt.MarkFileSize)
+	b, err := vfs.ReadPart(p.fs, name, 0, segfmt.MarkFileSize)
 	if err != nil {
 		return p.ioError("read", name, err)
 	}
@@ -195,7 +195,7 @@ func (p *Plan) readMark(d *dirListing) error {
 func (p *Plan) readHeaders(d *dirListing) error {
 	for i, info := range d.logs {
 		name := path.Join(p.Dir, info.Name)
-		b, err := readPart(p.fs, name, 0, segfmt.SegmentHeaderSize)
+		b, err := vfs.ReadPart(p.fs, name, 0, segfmt.SegmentHeaderSize)
 		if err != nil {
 			return p.ioError("read", name, err)
 		}

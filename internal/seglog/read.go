@@ -162,7 +162,7 @@ func (r *Reader) collect(chunk *Chunk, buf []byte, maxBytes, maxRecords int) err
 // readStretch reads from pos up to about maxBytes, not beyond limit, but at least one whole frame.
 func (l *Log) readStretch(h *handle, pos, limit int64, maxBytes int) ([]byte, error) {
 	n := min(int64(max(maxBytes, 4<<10)), limit-pos)
-	buf, err := readPartOf(h, pos, n)
+	buf, err := vfs.ReadPartOf(h, pos, n)
 	if err != nil {
 		return nil, ioError(l.cfg.Topic, l.cfg.Partition, "read", h.seg.path, err)
 	}
@@ -170,7 +170,7 @@ func (l *Log) readStretch(h *handle, pos, limit int64, maxBytes int) ([]byte, er
 	if err != nil || int64(f.Size()) <= n || int64(f.Size()) > limit-pos {
 		return buf, nil // what is wrong shows when the frame is looked at
 	}
-	if buf, err = readPartOf(h, pos, int64(f.Size())); err != nil {
+	if buf, err = vfs.ReadPartOf(h, pos, int64(f.Size())); err != nil {
 		return nil, ioError(l.cfg.Topic, l.cfg.Partition, "read", h.seg.path, err)
 	}
 	return buf, nil

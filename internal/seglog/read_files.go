@@ -2,38 +2,10 @@ package seglog
 
 import (
 	"errors"
-	"io"
 
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 )
-
-// readPart returns up to n bytes of a file from position on: fewer where it ends before.
-func readPart(fs vfs.FS, name string, position, n int64) ([]byte, error) {
-	f, err := fs.Open(name, false)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	return readPartOf(f, position, max(0, min(n, size-position)))
-}
-
-// readPartOf reads n bytes that are there.
-func readPartOf(f vfs.File, position, n int64) ([]byte, error) {
-	b := make([]byte, n)
-	got, err := f.ReadAt(b, position)
-	if int64(got) == n {
-		return b, nil
-	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return nil, err
-}
 
 // readFrameHead reads and checks the head of the frame at position.
 func readFrameHead(f vfs.File, position, end int64) (segfmt.Frame, error) {
@@ -56,7 +28,7 @@ func readLastIndexEntry(fs vfs.FS, s *segment) (segfmt.IndexEntry, bool, error) 
 	defer f.Close()
 	var e [2]segfmt.IndexEntry
 	for i, at := range []int64{0, n - 1} {
-		b, err := readPartOf(f, at*segfmt.IndexEntrySize, segfmt.IndexEntrySize)
+		b, err := vfs.ReadPartOf(f, at*segfmt.IndexEntrySize, segfmt.IndexEntrySize)
 		if err != nil {
 			return segfmt.IndexEntry{}, false, err
 		}
@@ -79,7 +51,7 @@ func readTimeEnd(fs vfs.FS, s *segment, of uint32) (segfmt.TimeEntry, bool, erro
 	if size < segfmt.TimeEndSize {
 		return segfmt.TimeEntry{}, false, nil
 	}
-	b, err := readPartOf(f, size-segfmt.TimeEndSize, segfmt.TimeEndSize)
+	b, err := vfs.ReadPartOf(f, size-segfmt.TimeEndSize, segfmt.TimeEndSize)
 	if err != nil {
 		return segfmt.TimeEntry{}, false, err
 	}

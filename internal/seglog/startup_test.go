@@ -77,3 +77,24 @@ func TestStartupIsBounded(t *testing.T) {
 	}
 	mustClose(t, l)
 }
+
+// TestFlushedBefore covers what of a file need not be read from the device again.
+func TestFlushedBefore(t *testing.T) {
+	fs := vfs.NewMem()
+	const name = "/durable"
+	if got := flushedBefore(fs, name, 7); got != 0 {
+		t.Errorf("no mark: %d", got)
+	}
+	at := 5*largestPage + 123
+	put(t, fs, name, segfmt.Mark{Counter: 0, Seq: 3, Offset: 9, File: 7, Position: at}.Append(nil))
+	if got := flushedBefore(fs, name, 7); got != 5*largestPage {
+		t.Errorf("flushed before %d: %d, want %d", at, got, 5*largestPage)
+	}
+	if got := flushedBefore(fs, name, 8); got != 0 {
+		t.Errorf("a mark in another segment: %d", got)
+	}
+	put(t, fs, name, []byte("no mark, but as long as one, or as long as it takes to be looked at and not believed"))
+	if got := flushedBefore(fs, name, 7); got != 0 {
+		t.Errorf("a mark that does not check: %d", got)
+	}
+}

@@ -95,14 +95,37 @@ func ReadFile(fsys FS, name string, limit int64) (data []byte, err error) {
 	if size > limit {
 		return nil, fmt.Errorf("read %s: %w: %d bytes, limit %d", name, ErrTooLarge, size, limit)
 	}
-	data = make([]byte, size)
-	if n, err := f.ReadAt(data, 0); int64(n) < size {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // cut while it was read
-		}
+	if data, err = ReadPartOf(f, 0, size); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data, nil
+}
+
+// ReadPart returns up to n bytes of name from a position on, fewer where the file ends before.
+func ReadPart(fsys FS, name string, position, n int64) (data []byte, err error) {
+	f, err := fsys.Open(name, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return ReadPartOf(f, position, max(0, min(n, size-position)))
+}
+
+// ReadPartOf returns n bytes that are there: io.ErrUnexpectedEOF says that they are not.
+func ReadPartOf(f File, position, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	got, err := f.ReadAt(b, position)
+	if int64(got) == n {
+		return b, nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // cut while it was read
+	}
+	return nil, err
 }
 
 // Exists reports whether there is a file or directory of that name.
