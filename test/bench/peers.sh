@@ -18,6 +18,7 @@ levee() {
     for s in $SIZES; do
       pb -fsync "$fsync" -style sync -size "$s" -conc 1
       pb -fsync "$fsync" -style sync -size "$s" -conc 64
+      pb -fsync "$fsync" -label "levee-shared:$fsync" -share -style sync -size "$s" -conc 64
       pb -fsync "$fsync" -style async -size "$s" -conc 1 -window 1024
       pb -fsync "$fsync" -style async -size "$s" -conc 64 -window 64
       pb -fsync "$fsync" -style batch -size "$s" -conc 1 -batch 256 -window 1
@@ -49,6 +50,7 @@ jetstream() { # sync_interval
   for s in $SIZES; do
     pb -style sync -size "$s" -conc 1
     pb -style sync -size "$s" -conc 64
+    pb -label "jetstream-shared:$mode" -share -style sync -size "$s" -conc 64
     if [ "$mode" = always ]; then
       # It answers hardly more with more in flight, and the run would last longer.
       pb -style async -size "$s" -conc 1 -window 256

@@ -69,6 +69,7 @@ func main() {
 			{kind: "bidi", batch: 1, conc: 1, window: 1024}, {kind: "bidi", batch: 16, conc: 1, window: 64},
 			{kind: "bidi", batch: 64, conc: 1, window: 64}, {kind: "bidi", batch: 256, conc: 1, window: 16},
 			{kind: "bidi-raw", batch: 256, conc: 1, window: 16},
+			{kind: "bidi-conns", batch: 1, conc: 64, window: 1},
 		} {
 			s.size = size
 			b.measure(s, b.bidi)
@@ -91,6 +92,14 @@ type shape struct {
 
 func (s shape) raw() bool { return strings.HasSuffix(s.kind, "-raw") }
 
+// conns returns how many connections the streams of a shape have: one for all, or one each.
+func (s shape) conns() int {
+	if strings.HasSuffix(s.kind, "-conns") {
+		return s.conc
+	}
+	return 1
+}
+
 func (s shape) name() string {
 	return fmt.Sprintf("%s %dB batch=%d conc=%d window=%d", s.kind, s.size, s.batch, s.conc, s.window)
 }
@@ -109,7 +118,10 @@ type row struct {
 	SrvCPUPerM, CliCPUPerM    float64 // CPU seconds a million messages
 }
 
-type bench struct{ client pb.BenchClient }
+type bench struct {
+	addr   string
+	client pb.BenchClient
+}
 
 // startServer starts this program once more, as the server.
 func startServer() (*bench, func()) {
@@ -122,15 +134,20 @@ func startServer() (*bench, func()) {
 	var addr string
 	_, err = fmt.Fscanln(out, &addr)
 	must(err)
+	client, hangUp := dial(addr)
+	return &bench{addr: addr, client: client}, func() {
+		hangUp()
+		must(in.Close())
+		must(cmd.Wait())
+	}
+}
+
+func dial(addr string) (client pb.BenchClient, hangUp func()) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	must(err)
-	return &bench{client: pb.NewBenchClient(conn)}, func() {
-		must(conn.Close())
-		must(in.Close())
-		must(cmd.Wait())
-	}
+	return pb.NewBenchClient(conn), func() { must(conn.Close()) }
 }
 
 func (b *bench) serverCPU() float64 {
@@ -196,7 +213,13 @@ func (b *bench) bidi(s shape, end time.Time) (int64, []time.Duration) {
 	return each(s, func() (int64, []time.Duration) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		send, recv, closeSend := b.open(ctx, s)
+		client := b.client
+		if s.conns() > 1 {
+			var hangUp func()
+			client, hangUp = dial(b.addr)
+			defer hangUp()
+		}
+		send, recv, closeSend := open(ctx, client, s)
 		slots := make(chan time.Time, s.window)
 		done := make(chan struct{})
 		var latencies []time.Duration
@@ -221,14 +244,14 @@ func (b *bench) bidi(s shape, end time.Time) (int64, []time.Duration) {
 	})
 }
 
-func (b *bench) open(ctx context.Context, s shape) (send func() error, recv func() (*pb.Ack, error), closeSend func() error) {
+func open(ctx context.Context, client pb.BenchClient, s shape) (send func() error, recv func() (*pb.Ack, error), closeSend func() error) {
 	if s.raw() {
-		stream, err := b.client.PublishRaw(ctx)
+		stream, err := client.PublishRaw(ctx)
 		must(err)
 		block := &pb.Raw{Topic: "t", Block: make([]byte, s.batch*s.size)}
 		return func() error { return stream.Send(block) }, stream.Recv, stream.CloseSend
 	}
-	stream, err := b.client.Publish(ctx)
+	stream, err := client.Publish(ctx)
 	must(err)
 	batch := newBatch(s.batch, s.size)
 	return func() error { return stream.Send(batch) }, stream.Recv, stream.CloseSend

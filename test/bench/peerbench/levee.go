@@ -38,19 +38,22 @@ func (d *leveeD) setup(ctx context.Context) {
 }
 
 func leveeTopic(name string) client.TopicSpec {
-	spec := client.TopicSpec{Name: name, Dispatch: *dispatch}
+	spec := client.TopicSpec{Name: name, Dispatch: *dispatch, Partitions: int32(*parts)}
 	if *dispatch == client.Reliable {
 		spec.Settings.Fsync = fsync
 	}
 	return spec
 }
 
-// pub gives every publisher a connection and a producer of its own.
+// pub gives every publisher a producer of its own, and but for -share a connection of its own.
 func (d *leveeD) pub() pubFn {
 	var total atomic.Int64
 	return func(_ int, p []byte, end time.Time, h *hist) (int64, int64) {
-		c := leveeConn()
-		defer c.Close()
+		c := d.conn
+		if !*share {
+			c = leveeConn()
+			defer c.Close()
+		}
 		config := client.ProducerConfig{}
 		if *style == "batch" {
 			// A batch goes when it is full. The linger is longer than filling one takes, and bounds what is left at the end.

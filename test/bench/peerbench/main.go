@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,8 @@ var (
 	style    = flag.String("style", "sync", "sync: one message in flight for each publisher; async: -window messages; batch: -batch messages a request; fast: NATS fast batches; ordered, fetch: ways of NATS to consume")
 	addr     = flag.String("addr", "", "the broker, host:port on loopback")
 	size     = flag.Int("size", 128, "bytes of a message")
-	conc     = flag.Int("conc", 1, "publishers, with a connection each; creators with -mode idle")
+	conc     = flag.Int("conc", 1, "publishers, with a connection each but for -share; creators with -mode idle")
+	share    = flag.Bool("share", false, "levee, nats-core, nats-js: the publishers of -mode pub share one client connection")
 	secs     = flag.Float64("secs", 2, "how long to publish")
 	window   = flag.Int("window", 1024, "messages (levee, -style batch: batches) that a publisher has in flight")
 	batch    = flag.Int("batch", 64, "messages a batch")
@@ -36,6 +38,7 @@ var (
 	stream   = flag.String("stream", "bench", "stream or topic")
 	label    = flag.String("label", "", "copied to the row")
 	fsync    = flag.String("fsync", "on_commit", "levee: fsync mode of the topics created")
+	parts    = flag.Int("partitions", 1, "levee: partitions of the topics created")
 	dispatch = flag.String("dispatch", "reliable", "levee: reliable or non_reliable")
 	data     = flag.String("data", "", "the server's data directory, for the disk space that -mode idle takes")
 	again    = flag.Bool("again", false, "-mode consume: begin again until -secs are up")
@@ -92,6 +95,9 @@ func main() {
 	newDriver := drivers[*target]
 	if newDriver == nil {
 		must(fmt.Errorf("unknown target %q", *target))
+	}
+	if *share && !slices.Contains([]string{"levee", "nats-core", "nats-js"}, *target) {
+		must(fmt.Errorf("target %s has no -share", *target))
 	}
 	loopback(*addr)
 	ctx, cancel := context.WithTimeout(context.Background(), hardLimit)

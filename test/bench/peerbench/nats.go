@@ -19,15 +19,24 @@ func nconn() *nats.Conn {
 	return c
 }
 
-// natsCore is NATS without streams: nothing is stored, nothing acknowledged.
-type natsCore struct{}
+// publisherConn returns the connection of one publisher: its own, or with -share the one they have in common.
+func publisherConn(common *nats.Conn) (c *nats.Conn, done func()) {
+	if *share {
+		return common, func() {}
+	}
+	c = nconn()
+	return c, c.Close
+}
 
-func (d *natsCore) setup(context.Context) {}
+// natsCore is NATS without streams: nothing is stored, nothing acknowledged.
+type natsCore struct{ nc *nats.Conn }
+
+func (d *natsCore) setup(context.Context) { d.nc = nconn() }
 func (d *natsCore) pub() pubFn {
 	// non-reliable publish: the PING/PONG flush at the end is the only confirmation
 	return func(w int, p []byte, end time.Time, h *hist) (int64, int64) {
-		c := nconn()
-		defer c.Close()
+		c, done := publisherConn(d.nc)
+		defer done()
 		var k int64
 		for k&255 != 0 || time.Now().Before(end) {
 			must(c.Publish("bench", p))
@@ -111,8 +120,8 @@ func (d *natsJS) setup(ctx context.Context) {
 }
 func (d *natsJS) pub() pubFn {
 	return func(w int, p []byte, end time.Time, h *hist) (int64, int64) {
-		c := nconn()
-		defer c.Close()
+		c, done := publisherConn(d.nc)
+		defer done()
 		var k, errs int64
 		switch *style {
 		case "sync":
