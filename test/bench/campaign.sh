@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What `make bench` runs: ROUNDS rounds of machine, bare gRPC, logs in process, brokers, mixed load, idle streams and
-# recovery, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
+# What `make bench` runs: ROUNDS rounds of machine, bare gRPC, logs in process, one and many at once, brokers, their own
+# load generators, mixed load, idle streams and recovery, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
 # usage: campaign.sh; environment: ROUNDS SECS PERF SCRATCH, PARTS (which of the parts below), MARKDOWN (file for the table)
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-3}
-PARTS=${PARTS:-"machine grpc logs peers mixed idle recovery"}
+PARTS=${PARTS:-"machine grpc logs partitions peers native mixed idle recovery"}
 OUT=$PERF/campaign-$(date -u +%Y%m%dT%H%M%SZ).jsonl
 export PERF SCRATCH BIN DATA OUT SECS PHYS_BYTES MESSAGES IDLE IDLE_MANY STORE
 
@@ -26,6 +26,25 @@ logs() {
   bounded "$BIN/walbench" -dir "$DATA/probe" -secs "$SECS" -levee "$BIN/engine" -only levee,groupz,direct,pebble >>"$OUT" && noisy
 }
 
+# partitions measures logs that are busy at once: in process, beside what the device flushes by itself, and a topic of 16
+# partitions over gRPC.
+partitions() {
+  local shape logs conc n status=0
+  bounded "$BIN/phys" -dir "$DATA/probe" -label phys-partitions -secs "$SECS" -only conc >>"$OUT" || status=$?
+  for shape in '1 64' '16 64' '256 256'; do
+    read -r logs conc <<<"$shape"
+    bounded "$BIN/engine" -dir "$DATA/probe" -label engine-partitions -mode on_commit -logs "$logs" -conc "$conc" -secs "$SECS" >>"$OUT" || status=$?
+  done
+  levee_start || return 1
+  on levee levee-partitions:on_commit
+  for n in 1 16; do
+    pb -fsync on_commit -style sync -conc 64 -partitions "$n"
+    pb -fsync on_commit -style async -conc 64 -window 64 -partitions "$n"
+  done
+  stop "$SRV"
+  return "$status"
+}
+
 # noisy measures the log beside a neighbour that writes.
 noisy() {
   local neighbour status=0
@@ -45,7 +64,9 @@ for ((round = 1; round <= ROUNDS; round++)); do
   if part machine; then try machine; fi
   if part grpc; then try grpc; fi
   if part logs; then try logs; fi
+  if part partitions; then try partitions; fi
   if part peers; then try bounded "$HERE/peers.sh" 1; fi
+  if part native; then try bounded "$HERE/native.sh"; fi
   if part mixed; then try bounded "$HERE/extras.sh" mixed; fi
   if part idle; then try bounded "$HERE/extras.sh" idle; fi
   if part recovery; then try bounded "$HERE/extras.sh" recovery; fi

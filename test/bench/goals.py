@@ -27,9 +27,10 @@ def recovered_mb_per_s(row):
     return recovered(row) / 1e6 / row['Secs'] if row.get('Secs') else None
 
 
-def rows_of(label, mode='pub', style=None, size=None, conc=None, batch=None, window=None):
+def rows_of(label, mode='pub', style=None, size=None, conc=None, batch=None, window=None, partitions=None):
     """A selection of rows: those whose fields are the ones given."""
-    wanted = {'Label': label, 'Mode': mode, 'Style': style, 'Size': size, 'Conc': conc, 'Batch': batch, 'Window': window}
+    wanted = {'Label': label, 'Mode': mode, 'Style': style, 'Size': size, 'Conc': conc, 'Batch': batch, 'Window': window,
+              'Partitions': partitions}
     return {k: v for k, v in wanted.items() if v is not None}
 
 
@@ -73,6 +74,11 @@ def shapes(peer, size):
 def own_tool(peer, style, size, conc=1):
     """What the peer's own load generator says."""
     return [pub('native-' + peer, style, size, conc)]
+
+
+def ordered(size):
+    """JetStream's fastest way to consume, by our driver or by nats bench."""
+    return [consume('jetstream:default', size, 'ordered'), consume('native-jetstream:default', size, 'ordered')]
 
 
 def driven(peer, style, size, own_style=None):
@@ -137,8 +143,8 @@ GOALS = [
     Goal('B4', 'periodic, 1 async publisher, 128 B, by fast batches of JetStream default', pub('levee:periodic', 'async', 128), driven('jetstream:default', 'fast', 128), RATE, '>=', 3.5),
     Goal('B5', 'on_commit, 1 async publisher, 128 B, by JetStream default, which does not flush', pub('levee:on_commit', 'async', 128), driven('jetstream:default', 'async', 128), RATE, '>=', 4),
     # Reading.
-    Goal('C1', 'consume 128 B, by an ordered consumer of JetStream', consume('levee:periodic', 128), consume('jetstream:default', 128, 'ordered'), RATE, '>=', 4),
-    Goal('C2', 'consume 1 KiB, by an ordered consumer of JetStream', consume('levee:periodic', 1024), consume('jetstream:default', 1024, 'ordered'), RATE, '>=', 2.2),
+    Goal('C1', 'consume 128 B, by an ordered consumer of JetStream', consume('levee:periodic', 128), ordered(128), RATE, '>=', 4),
+    Goal('C2', 'consume 1 KiB, by an ordered consumer of JetStream', consume('levee:periodic', 1024), ordered(1024), RATE, '>=', 2.2),
     Goal('C3', 'consume 128 B, by XREAD of Redis', consume('levee:periodic', 128), consume('redis-streams:everysec', 128), RATE, '>=', 0.9),
     Goal('C4', 'Kafka fetch 128 B, by kfake on disk', consume('levee-kafka:periodic', 128), consume('kfake:disk', 128), RATE, '>=', 0.9),
     Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-shared-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
@@ -177,6 +183,27 @@ GOALS = [
     Goal('K2', 'acks=all with flushes, 64 sync producers, by Apache Kafka', pub('levee-kafka:on_commit', 'sync', 128, 64), pub('kafka:flush', 'sync', 128, 64), RATE, '>=', 5),
     Goal('K3', 'memory, by Apache Kafka', pub('levee-kafka:periodic', 'async', 128), pub('kafka:default', 'async', 128), 'RSSMB', '<=', 0.2),
 ]
+
+
+# Figures that have no goal: partitions that are busy at once, and what the device flushes by itself.
+FIGURES = [
+    ('device: 4 KiB written and flushed by 1 thread', rows_of('phys-partitions', 'fdatasync 4KiB of 1 files')),
+    ('device: by 16 threads, of different files', rows_of('phys-partitions', 'fdatasync 4KiB of 16 files')),
+    ('log, on_commit, 64 appenders, 1 partition', rows_of('engine-partitions', 'on_commit', partitions=1)),
+    ('log, on_commit, 64 appenders, 16 partitions', rows_of('engine-partitions', 'on_commit', partitions=16)),
+    ('log, on_commit, 256 appenders, 256 partitions', rows_of('engine-partitions', 'on_commit', partitions=256)),
+    ('broker, on_commit, 64 sync publishers, 1 partition', rows_of('levee-partitions:on_commit', style='sync', partitions=1)),
+    ('broker, on_commit, 64 sync publishers, 16 partitions', rows_of('levee-partitions:on_commit', style='sync', partitions=16)),
+    ('broker, on_commit, 64 async publishers, 1 partition', rows_of('levee-partitions:on_commit', style='async', partitions=1)),
+    ('broker, on_commit, 64 async publishers, 16 partitions', rows_of('levee-partitions:on_commit', style='async', partitions=16)),
+]
+FIGURE_KEYS = (RATE, P50, P99, 'FlushesPerS', 'RecsPerFlush')
+
+
+def figures(rows):
+    """What was measured of FIGURES: words, and a median for each key."""
+    found = [(words, [median(rows, one, key)[0] for key in FIGURE_KEYS]) for words, one in FIGURES]
+    return [(words, values) for words, values in found if values[0] is not None]
 
 
 def better(goal, rows):
@@ -271,7 +298,7 @@ def read(paths):
     return rows
 
 
-def text(found, said):
+def text(found, said, plain):
     out = [f"{'id':4} {'goal':86} {'Levee':>12} {'peer':>12} {'ratio':>9} {'wanted':>9}  {'':12} rows"]
     for r in found:
         ratio = number(r.value) if r.goal.theirs is not None else ''
@@ -279,10 +306,16 @@ def text(found, said):
                    f'{r.goal.sign + " " + number(r.goal.wanted):>9}  {r.verdict:12} {r.our_rows},{r.their_rows}')
     counts = {v: sum(1 for r in found if r.verdict == v) for v in ('met', 'missed', 'not measured')}
     out.append(', '.join(f'{n} {v}' for v, n in counts.items()))
-    return out + ['warning: ' + s for s in said]
+    out += ['warning: ' + s for s in said]
+    if plain:
+        out += ['', f"{'informative, no goal':91} {'msgs/s':>12} {'p50 us':>10} {'p99 us':>10} {'flushes/s':>10} {'records a flush':>16}"]
+    for words, values in plain:
+        rate, p50, p99, flushes, per = map(number, values)
+        out.append(f'{words:91} {rate:>12} {p50:>10} {p99:>10} {flushes:>10} {per:>16}')
+    return out
 
 
-def markdown(found, said):
+def markdown(found, said, plain):
     out = ['| goal | | Levee | peer | ratio | wanted | |', '|---|---|---:|---:|---:|---:|---|']
     for r in found:
         ratio = number(r.value) if r.goal.theirs is not None else ''
@@ -290,6 +323,10 @@ def markdown(found, said):
         out.append(f'| {r.goal.name} | {r.goal.words} | {number(r.ours)} | {number(r.theirs)} | {ratio} | {sign} {number(r.goal.wanted)} | {r.verdict} |')
     if said:
         out += [''] + [f'* {s}' for s in said]
+    if plain:
+        out += ['', '| informative, no goal | messages/s | p50 µs | p99 µs | flushes/s | records a flush |', '|---|---:|---:|---:|---:|---:|']
+    for words, values in plain:
+        out.append(f'| {words} | {" | ".join(map(number, values))} |')
     return out
 
 
@@ -300,7 +337,7 @@ def main(args):
         sys.exit(__doc__)
     rows = read(paths)
     found, said = results(rows), warnings(rows)
-    print('\n'.join((markdown if '--markdown' in flags else text)(found, said)))
+    print('\n'.join((markdown if '--markdown' in flags else text)(found, said, figures(rows))))
     return 1 if '--strict' in flags and any(r.verdict == 'missed' for r in found) else 0
 
 

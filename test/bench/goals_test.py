@@ -107,7 +107,15 @@ class Goals(unittest.TestCase):
         done = self.run_it('--markdown', RUN)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('| A3 | on_commit, 64 sync publishers, 128 B, by Redis always | 50,000 | 100,000 | 0.5 | ≥ 0.9 | missed |', done.stdout)
-        self.assertTrue(all(x.count('|') == 8 for x in done.stdout.splitlines()), done.stdout)
+        goals_table, figures = done.stdout.split('\n\n')
+        self.assertTrue(all(x.count('|') == 8 for x in goals_table.splitlines()), goals_table)
+        self.assertTrue(all(x.count('|') == 7 for x in figures.splitlines()), figures)
+        self.assertIn('| log, on_commit, 64 appenders, 16 partitions | 90,000 | 700 | 1,500 | 22,500 | 4.00 |', figures)
+
+    def test_figures_without_a_goal(self):
+        self.assertEqual([words for words, _ in goals.figures(self.rows)],
+                         ['device: by 16 threads, of different files', 'log, on_commit, 64 appenders, 16 partitions'])
+        self.assertEqual(goals.figures([]), [])
 
     def test_strict(self):
         self.assertEqual(self.run_it('--strict', RUN).returncode, 1)

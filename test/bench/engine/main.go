@@ -1,6 +1,6 @@
 // Command engine measures the broker's log in this process: workers append batches side by side, and one JSON line says
-// what it took. It owns one throw-away log; walbench starts it among the other engines, so that all are measured on the
-// same device at the same time. It never measures a broker, and it prepares each worker's batch once: the log itself
+// what it took. It owns throw-away logs, one or, with -logs, as many as a broker has busy partitions; walbench starts it
+// among the other engines, so that all are measured on the same device at the same time. It never measures a broker, and it prepares each worker's batch once: the log itself
 // checks every one, as it does when a broker passes it on. Invariant: what it counts was acknowledged by the log.
 //
 //	go run ./test/bench/engine -dir DIR -mode on_commit -batch 16 -conc 64 -size 128 -secs 1
@@ -26,20 +26,21 @@ import (
 
 // config is what is measured.
 type config struct {
-	dir, mode, label  string
-	batch, conc, size int
-	length            time.Duration
+	dir, mode, label        string
+	batch, conc, size, logs int
+	length                  time.Duration
 }
 
 // row is the result, with the names that all rows of the harness have.
 type row struct {
 	Label, Mode, Style        string
 	Size, Conc, Batch         int
+	Partitions                int // as a broker calls its logs
 	Msgs                      int64
 	Secs, MsgsPerS, MBPerS    float64
 	P50, P99, P999            float64 // microseconds
 	SrvCPUPerM                float64 // CPU seconds a million records
-	FlushesPerS, RecsPerFlush float64
+	FlushesPerS, RecsPerFlush float64 // of all logs
 }
 
 func main() {
@@ -49,6 +50,7 @@ func main() {
 	flag.StringVar(&c.label, "label", "engine-levee", "copied to the row")
 	flag.IntVar(&c.batch, "batch", 1, "records in a batch")
 	flag.IntVar(&c.conc, "conc", 1, "workers that append")
+	flag.IntVar(&c.logs, "logs", 1, "logs that the workers are spread over")
 	flag.IntVar(&c.size, "size", 128, "bytes of a record")
 	secs := flag.Float64("secs", 1, "how long to measure")
 	flag.Parse()
@@ -75,23 +77,50 @@ func measure(c config) (r row, err error) {
 	if err != nil {
 		return row{}, err
 	}
+	if c.logs < 1 || c.conc < c.logs {
+		return row{}, fmt.Errorf("%d workers cannot keep %d logs busy", c.conc, c.logs)
+	}
 	dir, err := os.MkdirTemp(c.dir, "levee-engine-")
 	if err != nil {
 		return row{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var syncs atomic.Int64
+	logs := make([]*seglog.Log, 0, c.logs)
+	defer func() {
+		for _, log := range logs {
+			err = errors.Join(err, log.Close())
+		}
+	}()
+	for i := range c.logs {
+		log, err := open(fmt.Sprintf("%s/%d", dir, i), mode, keepBytes/int64(c.logs), &syncs)
+		if err != nil {
+			return row{}, err
+		}
+		logs = append(logs, log)
+	}
+	stop := retain(logs)
+	defer func() { err = errors.Join(err, stop()) }()
+	return load(c, logs, &syncs)
+}
+
+// open makes a log that has its files: the first append, which makes them, is not what is measured.
+func open(dir string, mode seglog.Mode, keep int64, syncs *atomic.Int64) (*seglog.Log, error) {
 	log, _, err := seglog.Open(seglog.Config{
-		FS: countingFS{syncs: &syncs}, Dir: dir + "/log", SalvageDir: dir + "/salvage", Topic: "bench/engine", Mode: mode,
-		SegmentBytes: segmentBytes, Retention: seglog.Retention{Bytes: keepBytes},
+		FS: countingFS{syncs: syncs}, Dir: dir + "/log", SalvageDir: dir + "/salvage", Topic: "bench/engine", Mode: mode,
+		SegmentBytes: min(segmentBytes, keep), Retention: seglog.Retention{Bytes: keep},
 	})
 	if err != nil {
-		return row{}, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	stop := retain(log)
-	defer func() { err = errors.Join(err, stop()) }()
-	return load(c, log, &syncs)
+	first, err := encode(0, 1, 1)
+	if err == nil {
+		_, err = log.Append(context.Background(), first)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return log, nil
 }
 
 func modeOf(name string) (seglog.Mode, error) {
@@ -104,7 +133,7 @@ func modeOf(name string) (seglog.Mode, error) {
 }
 
 // retain removes old segments until the function it returns is called.
-func retain(log *seglog.Log) (stop func() error) {
+func retain(logs []*seglog.Log) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -116,9 +145,11 @@ func retain(log *seglog.Log) (stop func() error) {
 				done <- nil
 				return
 			case <-tick.C:
-				if _, err := log.Retain(ctx); err != nil && ctx.Err() == nil {
-					done <- err
-					return
+				for _, log := range logs {
+					if _, err := log.Retain(ctx); err != nil && ctx.Err() == nil {
+						done <- err
+						return
+					}
 				}
 			}
 		}
@@ -127,7 +158,7 @@ func retain(log *seglog.Log) (stop func() error) {
 }
 
 // load appends for the time and reports.
-func load(c config, log *seglog.Log, syncs *atomic.Int64) (row, error) {
+func load(c config, logs []*seglog.Log, syncs *atomic.Int64) (row, error) {
 	batches := make([][]byte, c.conc)
 	for w := range batches {
 		var err error
@@ -143,7 +174,7 @@ func load(c config, log *seglog.Log, syncs *atomic.Int64) (row, error) {
 	for w := range c.conc {
 		wg.Go(func() {
 			var n int64
-			latencies[w], n, errs[w] = appendUntil(end, log, batches[w])
+			latencies[w], n, errs[w] = appendUntil(end, logs[w%len(logs)], batches[w])
 			appended.Add(n)
 		})
 	}
@@ -155,7 +186,7 @@ func load(c config, log *seglog.Log, syncs *atomic.Int64) (row, error) {
 	}
 	records := float64(appended.Load()) * float64(c.batch)
 	r := row{
-		Label: c.label, Mode: c.mode, Style: "append", Size: c.size, Conc: c.conc, Batch: c.batch, Msgs: int64(records), Secs: took,
+		Label: c.label, Mode: c.mode, Style: "append", Size: c.size, Conc: c.conc, Batch: c.batch, Partitions: c.logs, Msgs: int64(records), Secs: took,
 		MsgsPerS: records / took, MBPerS: records * float64(c.size) / 1e6 / took, SrvCPUPerM: cpu / max(records, 1) * 1e6,
 		FlushesPerS: float64(flushed) / took,
 	}

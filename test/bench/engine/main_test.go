@@ -9,7 +9,7 @@ import (
 func TestMeasureCountsWhatTheLogAcknowledged(t *testing.T) {
 	for _, mode := range []string{"on_commit", "periodic", "none"} {
 		dir := t.TempDir()
-		r, err := measure(config{dir: dir, mode: mode, label: "engine-levee", batch: 3, conc: 4, size: 100, length: 50 * time.Millisecond})
+		r, err := measure(config{dir: dir, mode: mode, label: "engine-levee", batch: 3, conc: 4, size: 100, logs: 1, length: 50 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,8 +25,24 @@ func TestMeasureCountsWhatTheLogAcknowledged(t *testing.T) {
 	}
 }
 
-func TestMeasureRefusesAnUnknownMode(t *testing.T) {
-	if _, err := measure(config{dir: t.TempDir(), mode: "sometimes"}); err == nil {
-		t.Error("no error")
+func TestWorkersAreSpreadOverLogs(t *testing.T) {
+	r, err := measure(config{dir: t.TempDir(), mode: "on_commit", batch: 1, conc: 6, size: 100, logs: 3, length: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two workers share a log, and no flush serves more than one.
+	if r.Partitions != 3 || r.Msgs < 6 || r.RecsPerFlush <= 0 || r.RecsPerFlush > 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestMeasureRefusesWhatItCannotDo(t *testing.T) {
+	for _, c := range []config{
+		{mode: "sometimes", conc: 1, logs: 1}, {mode: "none", conc: 2, logs: 3}, {mode: "none", conc: 2},
+	} {
+		c.dir = t.TempDir()
+		if _, err := measure(c); err == nil {
+			t.Errorf("%+v: no error", c)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 type result struct {
 	Label, Target, Mode, Style string
 	Size, Conc, Window, Batch  int
+	Partitions                 int // of the topic
 	Msgs                       int64
 	Secs, MsgsPerS, MBPerS     float64
 	P50, P99, P999, Max        float64 // microseconds
@@ -34,6 +35,9 @@ var (
 func row(msgs, errs int64, took float64, h *hist, cli, srv float64) *result {
 	r := &result{
 		Label: *label, Target: *target, Mode: *mode, Style: *style, Size: *size, Conc: *conc, Msgs: msgs, Secs: took, Errors: errs,
+	}
+	if *target == "levee" {
+		r.Partitions = *parts
 	}
 	if *style != "sync" {
 		r.Window, r.Batch = *window, *batch

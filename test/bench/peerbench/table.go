@@ -39,6 +39,9 @@ func key(r result) string {
 	if r.Window > 0 || r.Batch > 0 {
 		k += fmt.Sprintf(" w=%-5d b=%-5d", r.Window, r.Batch)
 	}
+	if r.Partitions > 1 {
+		k += fmt.Sprintf(" partitions=%d", r.Partitions)
+	}
 	return k
 }
 

@@ -106,8 +106,8 @@ func sideBySide(name string, n int, work func(i int) []time.Duration) {
 	put(timed(name, block, n, slices.Concat(each...), time.Since(start)))
 }
 
-func flushSeveralFiles() {
-	for _, n := range []int{1, 2, 4, 8, 16, 64} {
+func flushSeveralFiles(counts ...int) {
+	for _, n := range counts {
 		files := make([]*os.File, n)
 		for i := range files {
 			files[i] = newFile(fmt.Sprintf("side-%d", i), 8<<20, "written")

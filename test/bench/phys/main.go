@@ -34,7 +34,8 @@ var probes = []struct {
 }{
 	{"fsync", flushByFileState},
 	{"fsyncsize", flushBySize},
-	{"conc", flushSeveralFiles},
+	{"conc", func() { flushSeveralFiles(1, 16) }}, // beside logs that flush at once
+	{"concmore", func() { flushSeveralFiles(2, 4, 8, 64) }},
 	{"samefile", flushOneFile},
 	{"dsync", writeThrough},
 	{"seqw", sequentialWrite},
