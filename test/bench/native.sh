@@ -46,10 +46,10 @@ nats_default() {
   for s in 128 1024; do
     to=(js.bench --purge --size "$s")
     nats_bench sync "$s" 1 0 7000 pub sync --create "${to[@]}"
-    nats_bench sync "$s" 64 0 40000 pub sync "${to[@]}"
-    nats_bench async "$s" 1 500 120000 pub async --batch 500 "${to[@]}"
-    nats_bench fast "$s" 1 0 200000 pub fast "${to[@]}"
-    nats_bench ordered "$s" 1 0 200000 ordered
+    nats_bench sync "$s" 64 0 30000 pub sync "${to[@]}"
+    nats_bench async "$s" 1 500 100000 pub async --batch 500 "${to[@]}"
+    nats_bench fast "$s" 1 0 150000 pub fast "${to[@]}"
+    nats_bench ordered "$s" 1 0 150000 ordered
   done
 }
 
@@ -87,7 +87,7 @@ if have redis-server && command -v redis-benchmark >/dev/null; then
   redis_bench 128 1 1 3000
   redis_bench 128 64 1 40000
   redis_bench 128 1 64 80000
-  redis_bench 128 64 16 200000
+  redis_bench 128 64 16 150000
   redis_bench 1024 64 1 40000
   redis_bench 1024 1 64 30000
   stop "$SRV"
