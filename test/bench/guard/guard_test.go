@@ -89,7 +89,7 @@ func diskDir(t *testing.T) string {
 // 64 appenders that wait for their flush share it: the committer lets those it has released come back before it takes
 // the next group. Without that a flush serves half of them.
 func TestRecordsAFlush(t *testing.T) {
-	const appenders, each, wanted, attempts = 64, 100, 30, 3
+	const appenders, each, wanted, attempts = 64, 100, 38, 5
 	var best float64
 	for range attempts { // a machine that does not run the appenders for a while is no regression
 		if best = max(best, recordsAFlush(t, appenders, each)); best >= wanted {
