@@ -144,7 +144,7 @@ kfake_start() { # flags
 }
 
 # Environment variables before the call reach the broker: LEVEE_STORAGE_VERIFY_ALL_ON_OPEN=true levee_run.
-levee_run() { launch "$BIN/levee" server --data-dir "$DATA/levee" --grpc "$ADDR" --http 127.0.0.1:0; }
+levee_run() { launch "$BIN/levee" server --data-dir "$DATA/levee" --grpc "$ADDR" --http "${HTTP:-127.0.0.1:0}"; }
 levee_start() {
   rm -rf "$DATA/levee"
   newport
