@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What `make bench` runs: ROUNDS rounds of machine, bare gRPC, logs in process, one and many at once, brokers, their own
 # load generators, mixed load, idle streams and recovery, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
-# usage: campaign.sh; environment: ROUNDS SECS PERF SCRATCH, PARTS (which of the parts below), MARKDOWN (file for the table)
+# usage: campaign.sh; environment: ROUNDS SECS PERF SCRATCH, PARTS (which of the parts below), MARKDOWN (a page for the
+# table: between its marker comments where it has them, otherwise all of it)
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-3}
 PARTS=${PARTS:-"machine grpc logs partitions peers native mixed idle recovery"}
@@ -14,10 +15,42 @@ bounded() { attend timeout --foreground 1800 "$@"; }
 
 # try COMMAND...: a part that fails does not take the others' results with it.
 try() {
+  local begun=$SECONDS
   "$@" >>"$PERF/campaign.log" 2>&1 || {
     FAILED=$((FAILED + 1))
     echo "FAILED: $* (see $PERF/campaign.log)" >&2
   }
+  echo "  $((SECONDS - begun)) s: ${*##*/}" >&2
+}
+
+# fact NAME VALUE: part of the first row, which says what was measured where.
+fact() { printf ',"%s":"%s"' "$1" "$(head -n 1 <<<"$2" | tr -d '"\\')"; }
+facts() {
+  printf '{"Label":"facts","Mode":"facts"'
+  fact Date "$(date -u +%Y-%m-%d)"
+  fact Rounds "$ROUNDS of runs of $SECS s"
+  fact Commit "$(git -C "$HERE" describe --always --dirty 2>/dev/null || echo unknown)"
+  fact CPU "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+  fact Memory "$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)"
+  fact Kernel "$(uname -sr)"
+  fact 'File system' "$(findmnt -no FSTYPE,SOURCE,OPTIONS -T "$DATA" | tr -s ' ' || stat -f -c %T "$DATA")"
+  fact Levee "$("$BIN/levee" version)"
+  if have nats-server; then fact NATS "$("$BIN/nats-server" --version), its tool nats $("$BIN/nats" --version)"; fi
+  if have redis-server; then fact Redis "$("$BIN/redis-server" --version | cut -d' ' -f1-3)"; fi
+  if have nsqd; then fact NSQ "$("$BIN/nsqd" -version)"; fi
+  fact 'Client libraries' "$(versions peerbench nats.go jetstreamext go-nsq franz-go)"
+  fact 'Bare gRPC' "$(versions grpcbench grpc)"
+  fact 'Logs in process' "$(versions walbench pebble/v2)"
+  printf '}\n'
+}
+
+# versions PROGRAM MODULE...: what a program was built with.
+versions() {
+  local program=$1 m
+  shift
+  for m; do
+    go version -m "$BIN/$program" | awk -v m="/$m" '$1 == "dep" && substr($2, length($2) - length(m) + 1) == m { printf "%s %s ", $2, $3; exit }'
+  done
 }
 
 machine() { bounded "$BIN/phys" -dir "$DATA/probe" -secs "$SECS" -bytes "$PHYS_BYTES" -only fsync,syncw,read >>"$OUT"; }
@@ -59,6 +92,7 @@ noisy() {
 }
 
 : >"$PERF/campaign.log"
+facts >>"$OUT"
 for ((round = 1; round <= ROUNDS; round++)); do
   echo "round $round of $ROUNDS, $(date -u +%T) UTC, load $(cut -d' ' -f1-3 /proc/loadavg)" >&2
   if part machine; then try machine; fi
@@ -74,7 +108,7 @@ done
 table >"$PERF/campaign-table.txt"
 if ((SMOKE)); then echo "runs of $SECS s show that everything works; their figures say nothing" >&2; fi
 if command -v python3 >/dev/null; then
-  if [ -n "${MARKDOWN:-}" ]; then "$HERE/goals.py" --markdown "$OUT" >"$MARKDOWN"; fi
+  if [ -n "${MARKDOWN:-}" ]; then "$HERE/goals.py" --into="$MARKDOWN" "$OUT"; fi
   "$HERE/goals.py" "$OUT"
 else
   echo "goals.py wants python3" >&2

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Levee's performance goals, from the rows of one interleaved run.
 
-usage: goals.py [--markdown] [--strict] RUN.jsonl...
+usage: goals.py [--markdown | --into=PAGE] [--strict] RUN.jsonl...
 
 A goal is a ratio: the median of Levee's rows by the median of a peer's (or of the machine's own) in the same run; or, where
 it says so, a bound. The exit code is 0 whatever the figures say, for they are a measurement; with --strict it is 1 when a
-goal that was measured is missed. Rows come from the programs beside this one, a JSON object a line.
+goal that was measured is missed. --into puts the table into a page: between its marker comments if it has them, or else as
+all of it. Rows come from the programs beside this one, a JSON object a line.
 """
 import json
 import statistics
@@ -330,14 +331,58 @@ def markdown(found, said, plain):
     return out
 
 
+def facts(rows):
+    """What was measured where, as a list for a page."""
+    out = []
+    for r in rows:
+        if r.get('Label') == 'facts':
+            out += [f'* {k}: {v.strip()}' for k, v in r.items() if k not in ('Label', 'Mode')] + ['']
+    return out
+
+
+# What a reader wants to know first.
+HEADLINE = ('A1', 'A3', 'A5', 'B2', 'C1', 'D1', 'E1', 'F1a', 'G2a', 'G3a')
+
+
+def headline(found):
+    counts = {v: sum(1 for r in found if r.verdict == v) for v in ('met', 'missed', 'not measured')}
+    out = [f"Goals: {counts['met']} met, {counts['missed']} missed, {counts['not measured']} not measured.", '']
+    for r in found:
+        if r.goal.name in HEADLINE and r.value is not None:
+            what, _, peer = r.goal.words.partition(', by ')
+            out.append(f'* {what}: {number(r.ours)}, {peer} {number(r.theirs)}: {number(r.value)} times ({r.goal.name})')
+    return out + ['']
+
+
+BEGIN, END = '<!-- goals: begin, filled by test/bench/goals.py -->', '<!-- goals: end -->'
+
+
+def fill(page, lines):
+    """Puts lines between the markers of a page."""
+    before, after = BEGIN, END
+    try:
+        with open(page, encoding='utf-8') as f:
+            old = f.read()
+    except FileNotFoundError:
+        old = ''
+    if BEGIN in old and END in old:
+        before, after = old[:old.index(BEGIN)] + BEGIN, old[old.index(END):]
+    with open(page, 'w', encoding='utf-8') as f:
+        f.write('\n'.join([before, *lines, after]).strip('\n') + '\n')
+
+
 def main(args):
-    flags = {a for a in args if a.startswith('--')}
+    into = [a.removeprefix('--into=') for a in args if a.startswith('--into=')]
+    flags = {a for a in args if a.startswith('--') and not a.startswith('--into=')}
     paths = [a for a in args if not a.startswith('--')]
     if not paths or flags - {'--markdown', '--strict'}:
         sys.exit(__doc__)
     rows = read(paths)
-    found, said = results(rows), warnings(rows)
-    print('\n'.join((markdown if '--markdown' in flags else text)(found, said, figures(rows))))
+    found, said, plain = results(rows), warnings(rows), figures(rows)
+    for name in into:
+        fill(name, headline(found) + facts(rows) + markdown(found, said, plain))
+    if not into:
+        print('\n'.join((markdown if '--markdown' in flags else text)(found, said, plain)))
     return 1 if '--strict' in flags and any(r.verdict == 'missed' for r in found) else 0
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """python3 -m unittest goals_test, in this directory: what goals.py makes of a small recorded run."""
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import goals
@@ -116,6 +118,27 @@ class Goals(unittest.TestCase):
         self.assertEqual([words for words, _ in goals.figures(self.rows)],
                          ['device: by 16 threads, of different files', 'log, on_commit, 64 appenders, 16 partitions'])
         self.assertEqual(goals.figures([]), [])
+
+    def test_the_table_goes_into_a_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page, run = os.path.join(folder, 'page.md'), os.path.join(folder, 'run.jsonl')
+            with open(page, 'w', encoding='utf-8') as f:
+                f.write(f'# Words\n\n{goals.BEGIN}\n| old |\n{goals.END}\n\nMore words\n')
+            with open(run, 'w', encoding='utf-8') as f:
+                f.write(json.dumps({'Label': 'facts', 'Mode': 'facts', 'Kernel': 'Linux 9', 'CPU': '3 cores'}) + '\n')
+            for _ in range(2):  # a second run replaces what the first wrote
+                self.assertEqual(self.run_it('--into=' + page, run, RUN).returncode, 0)
+                with open(page, encoding='utf-8') as f:
+                    text = f.read()
+                self.assertTrue(text.startswith(f'# Words\n\n{goals.BEGIN}\nGoals: '), text)
+                self.assertIn('\n* on_commit, 64 sync publishers, 128 B: 50,000, JetStream sync always 4,000: 12.50 times (A1)\n', text)
+                self.assertIn('\n\n* Kernel: Linux 9\n* CPU: 3 cores\n\n| goal |', text)
+                self.assertTrue(text.endswith(f'|\n{goals.END}\n\nMore words\n'), text)
+                self.assertEqual(text.count('| A1 |'), 1)
+            new = os.path.join(folder, 'new.md')
+            self.assertEqual(self.run_it('--into=' + new, RUN).returncode, 0)
+            with open(new, encoding='utf-8') as f:
+                self.assertTrue(f.read().startswith(goals.BEGIN + '\nGoals: '))
 
     def test_strict(self):
         self.assertEqual(self.run_it('--strict', RUN).returncode, 1)

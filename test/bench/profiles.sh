@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where the broker's CPU time goes: each of the main loads on a fresh broker, a profile of it, what go tool pprof says is
-# on top, and a flame graph. Loads are those of peers.sh.
+# on top, and a flame graph; and a page that links them. Loads are those of peers.sh.
 # usage: profiles.sh [CASE...]; environment: TO (folder, default docs/performance), PROFILE_SECS
 . "$(dirname "$0")/lib.sh"
 TO=${TO:-$HERE/../../docs/performance}
@@ -8,6 +8,16 @@ PROFILE_SECS=${PROFILE_SECS:-8}
 export GOTOOLCHAIN=${GOTOOLCHAIN:-go1.27.3} PPROF_TMPDIR=$DATA
 [ $# -gt 0 ] || set -- on_commit-sync-64 on_commit-async periodic-async-1KiB consume
 mkdir -p "$TO"
+PAGE="# Profiles
+
+CPU profiles of the broker under the main loads, made by \`test/bench/profiles.sh\` on $(date -u +%Y-%m-%d) at $(git -C "$HERE" describe --always --dirty 2>/dev/null || echo unknown):
+$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(uname -sr); the load generator ran on the same machine. In a graph the callers are
+below; a frame is as wide as its share of the CPU time, with what it called (orange: Levee, blue: gRPC, red: system calls,
+grey: Go's runtime).
+
+| load | | | for \`go tool pprof\` | profiled |
+|---|---|---|---|---|
+"
 (cd "$HERE/../.." && go build -o "$BIN/flame" ./test/bench/flame)
 
 # profile NAME WORDS FLAGS...: of the broker that runs, under a load.
@@ -22,7 +32,9 @@ profile() {
   forget "$load"
   go tool pprof -top -nodecount 40 "$TO/$name.pb.gz" 2>/dev/null >"$TO/$name.top.txt"
   go tool pprof -traces -unit ms "$TO/$name.pb.gz" 2>/dev/null | "$BIN/flame" -title "$words" >"$TO/$name.svg"
-  echo "$name: $(sed -n 's/^Duration: //p' "$TO/$name.top.txt")"
+  local took
+  took=$(sed -n 's/^Duration: //p' "$TO/$name.top.txt")
+  PAGE+="| $words | [flame graph]($name.svg) | [top]($name.top.txt) | [profile]($name.pb.gz) | $took |"$'\n'
 }
 
 for what in "$@"; do
@@ -43,4 +55,5 @@ for what in "$@"; do
   esac
   stop "$SRV"
 done
+printf '%s' "$PAGE" >"$TO/README.md"
 finish

@@ -21,6 +21,9 @@ func printTable() {
 			break
 		}
 		must(err)
+		if r.Label == "facts" { // what was measured where
+			continue
+		}
 		k := key(r)
 		if groups[k] == nil {
 			order = append(order, k)
