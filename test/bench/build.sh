@@ -14,7 +14,8 @@ if [ "$(cat "$BIN/pins" 2>/dev/null)" != "$pins" ]; then
   rm -f "$BIN/nats-server" "$BIN/nats" "$BIN/nsqd" "$BIN/bench_writer"
 fi
 
-(cd "$HERE/../.." && CGO_ENABLED=0 go build -trimpath -o "$BIN/levee" ./cmd/levee && go build -o "$BIN/engine" ./test/bench/engine)
+build_broker
+(cd "$HERE/../.." && go build -o "$BIN/engine" ./test/bench/engine)
 for program in phys grpcbench peerbench walbench kfakeserver; do
   (cd "$HERE/$program" && go build -o "$BIN/$program" .)
 done

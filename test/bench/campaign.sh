@@ -29,7 +29,7 @@ facts() {
   printf '{"Label":"facts","Mode":"facts"'
   fact Date "$(date -u +%Y-%m-%d)"
   fact Rounds "$ROUNDS of runs of $SECS s"
-  fact Commit "$(git -C "$HERE" describe --always --dirty 2>/dev/null || echo unknown)"
+  fact Commit "$(commit)"
   fact CPU "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
   fact Memory "$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)"
   fact Kernel "$(uname -sr)"

@@ -71,6 +71,13 @@ trap 'exit 143' TERM
 # have PROGRAM: whether a peer is there. Its runs are left out otherwise.
 have() { [ -x "$BIN/$1" ]; }
 
+# build_broker builds this checkout's, and notes of which commit.
+build_broker() {
+  (cd "$HERE/../.." && CGO_ENABLED=0 go build -trimpath -o "$BIN/levee" ./cmd/levee)
+  git -C "$HERE" describe --always --dirty >"$BIN/commit" 2>/dev/null || echo unknown >"$BIN/commit"
+}
+commit() { cat "$BIN/commit" 2>/dev/null || echo unknown; }
+
 freeport() { "$BIN/peerbench" -freeport; }
 
 waitport() { # port [tenths of a second]

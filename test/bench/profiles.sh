@@ -8,9 +8,11 @@ PROFILE_SECS=${PROFILE_SECS:-8}
 export GOTOOLCHAIN=${GOTOOLCHAIN:-go1.27.3} PPROF_TMPDIR=$DATA
 [ $# -gt 0 ] || set -- on_commit-sync-64 on_commit-async periodic-async-1KiB consume
 mkdir -p "$TO"
+build_broker
+(cd "$HERE/../.." && go build -o "$BIN/flame" ./test/bench/flame)
 PAGE="# Profiles
 
-CPU profiles of the broker under the main loads, made by \`test/bench/profiles.sh\` on $(date -u +%Y-%m-%d) at $(git -C "$HERE" describe --always --dirty 2>/dev/null || echo unknown):
+CPU profiles of the broker under the main loads, made by \`test/bench/profiles.sh\` on $(date -u +%Y-%m-%d) of commit $(commit):
 $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(uname -sr); the load generator ran on the same machine. In a graph the callers are
 below; a frame is as wide as its share of the CPU time, with what it called (orange: Levee, blue: gRPC, red: system calls,
 grey: Go's runtime).
@@ -18,7 +20,6 @@ grey: Go's runtime).
 | load | | | for \`go tool pprof\` | profiled |
 |---|---|---|---|---|
 "
-(cd "$HERE/../.." && go build -o "$BIN/flame" ./test/bench/flame)
 
 # profile NAME WORDS FLAGS...: of the broker that runs, under a load.
 profile() {
