@@ -20,7 +20,8 @@ try() {
     FAILED=$((FAILED + 1))
     echo "FAILED: $* (see $PERF/campaign.log)" >&2
   }
-  echo "  $((SECONDS - begun)) s: ${*##*/}" >&2
+  local words="${*##*/}"
+  echo "  $((SECONDS - begun)) s: ${words#bounded }" >&2
 }
 
 # fact NAME VALUE: part of the first row, which says what was measured where.

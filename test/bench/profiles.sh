@@ -35,6 +35,7 @@ profile() {
   go tool pprof -traces -unit ms "$TO/$name.pb.gz" 2>/dev/null | "$BIN/flame" -title "$words" >"$TO/$name.svg"
   local took
   took=$(sed -n 's/^Duration: //p' "$TO/$name.top.txt")
+  echo "$name: $took" >&2
   PAGE+="| $words | [flame graph]($name.svg) | [top]($name.top.txt) | [profile]($name.pb.gz) | $took |"$'\n'
 }
 
