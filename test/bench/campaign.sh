@@ -34,7 +34,7 @@ facts() {
   fact CPU "$(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
   fact Memory "$(awk '/^MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo)"
   fact Kernel "$(uname -sr)"
-  fact 'File system' "$(findmnt -no FSTYPE,SOURCE,OPTIONS -T "$DATA" | tr -s ' ' || stat -f -c %T "$DATA")"
+  fact 'File system' "$(findmnt -no FSTYPE,OPTIONS -T "$DATA" | tr -s ' ' || stat -f -c %T "$DATA")"
   fact Levee "$("$BIN/levee" version)"
   if have nats-server; then fact NATS "$("$BIN/nats-server" --version), its tool nats $("$BIN/nats" --version)"; fi
   if have redis-server; then fact Redis "$("$BIN/redis-server" --version | cut -d' ' -f1-3)"; fi
