@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ var (
 	again    = flag.Bool("again", false, "-mode consume: begin again until -secs are up")
 	linger   = flag.Duration("linger", 0, "kafka: the producer's linger")
 	table    = flag.Bool("table", false, "read rows on standard input and print their medians")
+	profile  = flag.String("cpuprofile", "", "write a CPU profile of this program to a file")
 	freeport = flag.Bool("freeport", false, "print a port that is free on loopback")
 )
 
@@ -103,10 +105,26 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), hardLimit)
 	defer cancel()
 	time.AfterFunc(hardLimit, func() { fmt.Fprintln(os.Stderr, "peerbench: hard time limit"); os.Exit(2) })
+	stopProfile := startProfile()
 	r := run(ctx, newDriver())
+	stopProfile()
 	line, err := json.Marshal(r)
 	must(err)
 	fmt.Println(string(line))
+}
+
+// startProfile begins what -cpuprofile asks for, and returns what ends it.
+func startProfile() (stop func()) {
+	if *profile == "" {
+		return func() {}
+	}
+	f, err := os.Create(*profile)
+	must(err)
+	must(pprof.StartCPUProfile(f))
+	return func() {
+		pprof.StopCPUProfile()
+		must(f.Close())
+	}
 }
 
 func loopback(a string) {
