@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -59,6 +60,7 @@ func Dial(addr string, opts ...Option) (*Client, error) {
 	}
 	dial := []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec.Codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		experimental.WithBufferPool(codec.Pool),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connectionWindow),
 		grpc.WithDisableServiceConfig(),

@@ -5,6 +5,7 @@
 package codec
 
 import (
+	"bytes"
 	"fmt"
 
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
@@ -18,8 +19,8 @@ import (
 // concurrent use.
 //
 // Two things differ from the standard codec. Received strings of Levee's own messages are not checked to be UTF-8:
-// who puts one into another message has to look. And the batches of a Delivery are not copied: who sends one must never
-// change those bytes again.
+// who puts one into another message has to look. And large batches, of a Delivery or a PublishRequest, are not copied: who
+// sends one must not change those bytes before the other end has answered them, or ever again.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
@@ -45,6 +46,12 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	case *leveev1.SubscribeResponse:
 		if len(m.GetDelivery().GetBatches()) >= aliasBytes {
 			out, err = marshalDelivery(m)
+		} else {
+			out, err = marshalVT(m)
+		}
+	case *leveev1.PublishRequest:
+		if hasLarge(m.GetBatches()) {
+			out, err = marshalPublish(m)
 		} else {
 			out, err = marshalVT(m)
 		}
@@ -80,13 +87,12 @@ func fill(size int, write func([]byte) ([]byte, error)) (mem.BufferSlice, error)
 		out, err := write(make([]byte, size))
 		return mem.BufferSlice{mem.SliceBuffer(out)}, err
 	}
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(size)
+	buf := Pool.Get(size)
 	if _, err := write(*buf); err != nil {
-		pool.Put(buf)
+		Pool.Put(buf)
 		return nil, err
 	}
-	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+	return mem.BufferSlice{mem.NewBuffer(buf, Pool)}, nil
 }
 
 // aliasBytes is from where on sending in parts is cheaper than copying: a copy takes 0.4 µs for 8 KiB, 20 µs for
@@ -120,6 +126,50 @@ func marshalDelivery(m *leveev1.SubscribeResponse) (mem.BufferSlice, error) {
 	return append(mem.BufferSlice{mem.SliceBuffer(head), mem.SliceBuffer(batches)}, tail...), nil
 }
 
+func hasLarge(batches []*leveev1.Batch) bool {
+	for _, b := range batches {
+		if len(b.Data) >= aliasBytes {
+			return true
+		}
+	}
+	return false
+}
+
+// marshalPublish encodes a request with large batches as what comes before each batch's bytes, which is one piece of
+// memory for all of them, and those bytes themselves.
+func marshalPublish(m *leveev1.PublishRequest) (mem.BufferSlice, error) {
+	const (
+		batchesField = 2                             // PublishRequest.batches
+		dataField    = 3                             // Batch.data
+		most         = 2*(1+5) + (1 + 10) + (1 + 10) // bytes in front of a batch's, at most
+	)
+	open, err := (&leveev1.PublishRequest{Open: m.Open}).MarshalVT()
+	if err != nil {
+		return nil, err
+	}
+	out := make(mem.BufferSlice, 0, 2*len(m.Batches)+1)
+	head := append(make([]byte, 0, len(open)+most*len(m.Batches)), open...)
+	for _, b := range m.Batches {
+		rest := leveev1.Batch{Id: b.Id, Partition: b.Partition}
+		size := rest.SizeVT()
+		from := len(head)
+		if from == len(open) {
+			from = 0 // the first batch's head has what opens the stream in front
+		}
+		head = protowire.AppendTag(head, batchesField, protowire.BytesType)
+		head = protowire.AppendVarint(head, uint64(size+protowire.SizeTag(dataField)+protowire.SizeBytes(len(b.Data))))
+		at := len(head)
+		head = head[:at+size]
+		if _, err := rest.MarshalToSizedBufferVT(head[at:]); err != nil {
+			return nil, err
+		}
+		head = protowire.AppendTag(head, dataField, protowire.BytesType)
+		head = protowire.AppendVarint(head, uint64(len(b.Data)))
+		out = append(out, mem.SliceBuffer(head[from:]), mem.SliceBuffer(b.Data))
+	}
+	return out, nil
+}
+
 // Unmarshal decodes data into v, replacing what v held. v keeps nothing of data; the bytes and strings of one of
 // Levee's messages share one piece of memory, which lives as long as any of them. (Against a copy of each field that
 // takes half the time on batches of 64 KiB and more, and the same on small ones.)
@@ -128,9 +178,9 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case unmarshaler:
 		m.Reset()
-		err = m.UnmarshalVTUnsafe(data.Materialize())
+		err = m.UnmarshalVTUnsafe(join(data))
 	case proto.Message:
-		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		buf := data.MaterializeToBuffer(Pool)
 		err = proto.Unmarshal(buf.ReadOnlyData(), m)
 		buf.Free()
 	default:
@@ -140,4 +190,15 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return fmt.Errorf("codec: unmarshal %T: %w", v, err)
 	}
 	return nil
+}
+
+// join returns data in memory of its own. Where mem's Materialize clears that memory before it fills it, bytes.Join does
+// not.
+func join(data mem.BufferSlice) []byte {
+	var few [8][]byte
+	parts := few[:0]
+	for _, b := range data {
+		parts = append(parts, b.ReadOnlyData())
+	}
+	return bytes.Join(parts, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leveemq/levee/api/codec"
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/obs"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	rpc "google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -108,6 +110,7 @@ func newServer(cfg Config, streams streams, admin leveev1.AdminServer, life life
 		ready: make(chan struct{}),
 	}
 	options := []rpc.ServerOption{
+		experimental.BufferPool(codec.Pool),
 		rpc.ForceServerCodecV2(requestCodec{most: limits.MessageBytes}),
 		rpc.MaxRecvMsgSize(2 * limits.MessageBytes), // see requestCodec
 		rpc.MaxConcurrentStreams(uint32(min(limits.StreamsPerConnection, 1<<30))),
