@@ -15,8 +15,9 @@ const eagerInFlight = 4
 // batch is records on their way to one partition. The producer's mutex guards it, except data, which is the sender's.
 type batch struct {
 	lane      *lane
-	builder   *record.Builder // until the sender has encoded it
-	data      []byte          // encoded; the same bytes for every attempt
+	builder   *record.Builder
+	data      []byte // encoded, in the builder's memory; the same bytes for every attempt
+	attempts  int    // how many streams it was given to
 	callbacks []func(Ack, error)
 	size      int64 // of its records, as the budget counts
 	begun     time.Time

@@ -120,6 +120,8 @@ type Producer struct {
 	wake    chan struct{} // holds one: the sender may have something to do
 	closing chan struct{} // closed: the session ends when all that was sent is answered
 
+	builders sync.Pool // of *record.Builder, reset
+
 	mu sync.Mutex
 	// Guarded by mu.
 	state state

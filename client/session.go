@@ -230,15 +230,11 @@ func (p *Producer) sendBatches(s *stream, batches []outgoing) error {
 	req := &leveev1.PublishRequest{Batches: make([]*leveev1.Batch, 0, len(batches))}
 	for _, b := range batches {
 		if b.data == nil {
-			data, err := b.builder.Build(b.producer)
+			data, err := b.builder.Seal(b.producer)
 			if err != nil {
 				return fromRecord(err, "encode batch")
 			}
 			b.data = data
-			p.mu.Lock()
-			p.recycle(b.builder)
-			p.mu.Unlock()
-			b.builder = nil
 		}
 		req.Batches = append(req.Batches, &leveev1.Batch{Id: b.id, Partition: b.lane.partition, Data: b.data})
 	}

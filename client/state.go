@@ -16,7 +16,6 @@ type state struct {
 	inFlight map[uint64]*batch
 	lastID   uint64
 	budget   budget
-	builders []*record.Builder // to use again
 
 	closed bool
 	failed *Error // every record fails with it
@@ -75,21 +74,22 @@ func (p *Producer) append(partition int32, r *record.Record, size int, done func
 }
 
 func (p *Producer) builder() *record.Builder {
-	s := &p.state
-	if n := len(s.builders); n > 0 {
-		b := s.builders[n-1]
-		s.builders = s.builders[:n-1]
+	if b, ok := p.builders.Get().(*record.Builder); ok {
 		return b
 	}
 	return record.NewBuilder(p.config.Compression)
 }
 
-// recycle keeps a builder for later, as many as there may be of use.
-func (p *Producer) recycle(b *record.Builder) {
-	b.Reset()
-	if s := &p.state; len(s.builders) < 8 {
-		s.builders = append(s.builders, b)
+// recycle keeps b's memory for later batches. Only an acknowledgement of the first attempt says that gRPC does not read
+// it any more: a stream that broke may still be about to send what lies there.
+func (p *Producer) recycle(b *batch) {
+	if b.ack == nil || b.attempts != 1 {
+		return
 	}
+	builder := b.builder
+	b.builder, b.data = nil, nil
+	builder.Reset()
+	p.builders.Put(builder)
 }
 
 func (p *Producer) seal(l *lane) {
@@ -152,6 +152,7 @@ func (p *Producer) collect(now time.Time) (batches []outgoing, nameless *lane, w
 		l.outstanding++
 		s.lastID++
 		b.id = s.lastID
+		b.attempts++
 		s.inFlight[b.id] = b
 		batches = append(batches, outgoing{b, b.id})
 		bytes += b.size
@@ -319,6 +320,7 @@ func (p *Producer) answer() {
 		b := s.answered[0]
 		p.mu.Unlock()
 		b.answer()
+		p.recycle(b)
 		p.mu.Lock()
 		for _, f := range b.flushes {
 			f.settle()

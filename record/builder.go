@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"math"
@@ -23,8 +24,8 @@ var NoProducer = ProducerInfo{ID: -1, Epoch: -1, Sequence: -1}
 // safe for concurrent use.
 type Builder struct {
 	codec   Codec
-	plain   []byte
-	packed  []byte
+	plain   []byte // room for a header, then the records; nil: none yet
+	packed  []byte // the same with the records compressed
 	count   int32
 	first   int64 // timestamp of the first record
 	newest  int64 // largest timestamp
@@ -59,6 +60,9 @@ func (b *Builder) Append(r Record) error {
 		Value:            r.Value,
 		Headers:          b.headers,
 	}
+	if len(b.plain) == 0 {
+		b.plain = append(b.plain, emptyHeader[:]...)
+	}
 	b.plain = b.raw.AppendTo(b.plain)
 	b.raw = kmsg.Record{} // the caller's slices are the caller's again
 	b.count++
@@ -66,7 +70,7 @@ func (b *Builder) Append(r Record) error {
 }
 
 // Len returns the bytes the batch has so far, before compression.
-func (b *Builder) Len() int { return HeaderSize + len(b.plain) }
+func (b *Builder) Len() int { return max(HeaderSize, len(b.plain)) }
 
 // Count returns the records appended since the last Reset.
 func (b *Builder) Count() int { return int(b.count) }
@@ -74,6 +78,16 @@ func (b *Builder) Count() int { return int(b.count) }
 // Build returns the batch, in memory that is the caller's. Base offset and generation are not set (0 and -1). The same
 // records and producer give the same bytes. It fails when nothing was appended. Appending may go on afterwards.
 func (b *Builder) Build(p ProducerInfo) ([]byte, error) {
+	batch, err := b.Seal(p)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Clone(batch), nil
+}
+
+// Seal is Build without the copy: the batch lies in the Builder's memory, and is what it is until the next call of any
+// of its methods but Len and Count.
+func (b *Builder) Seal(p ProducerInfo) ([]byte, error) {
 	if b.count == 0 {
 		return nil, invalid("it holds no record")
 	}
@@ -89,18 +103,18 @@ func (b *Builder) Build(p ProducerInfo) ([]byte, error) {
 		Count:           b.count,
 	}
 	if b.codec == None {
-		return encode(info, b.plain), nil
+		return putHeader(b.plain, info), nil
 	}
-	packed, err := compress(b.packed[:0], b.codec, b.plain)
+	packed, err := compress(append(b.packed[:0], emptyHeader[:]...), b.codec, b.plain[HeaderSize:])
 	if err != nil {
 		return nil, err
 	}
 	b.packed = packed
 	if len(packed) >= len(b.plain) {
 		info.Attributes &^= attrCodec
-		return encode(info, b.plain), nil
+		return putHeader(b.plain, info), nil
 	}
-	return encode(info, packed), nil
+	return putHeader(packed, info), nil
 }
 
 // Reset forgets the records. Batches built before are not touched.
@@ -114,20 +128,24 @@ func (b *Builder) Reset() {
 	}
 }
 
+// emptyHeader keeps the place of a header in front of records.
+var emptyHeader [HeaderSize]byte
+
 // seal compresses plain records with info's codec and puts info in front.
 func seal(info BatchInfo, plain []byte) ([]byte, error) {
-	packed, err := compress(nil, info.Codec(), plain)
+	packed, err := compress(append(make([]byte, 0, HeaderSize+len(plain)), emptyHeader[:]...), info.Codec(), plain)
 	if err != nil {
 		return nil, err
 	}
-	return encode(info, packed), nil
+	return putHeader(packed, info), nil
 }
 
-// encode puts info in front of payload; Length and CRC of info are computed.
-func encode(info BatchInfo, payload []byte) []byte {
+// putHeader writes info over the first HeaderSize bytes of the batch b, and returns b; Length and CRC of info are
+// computed.
+func putHeader(b []byte, info BatchInfo) []byte {
 	raw := kmsg.RecordBatch{
 		FirstOffset:          info.BaseOffset,
-		Length:               int32(HeaderSize - lengthOverhead + len(payload)), //nolint:gosec // payloads are bounded
+		Length:               int32(len(b) - lengthOverhead), //nolint:gosec // payloads are bounded
 		PartitionLeaderEpoch: info.Generation,
 		Magic:                magic,
 		Attributes:           info.Attributes,
@@ -138,9 +156,8 @@ func encode(info BatchInfo, payload []byte) []byte {
 		ProducerEpoch:        info.ProducerEpoch,
 		FirstSequence:        info.BaseSequence,
 		NumRecords:           info.Count,
-		Records:              payload,
 	}
-	b := raw.AppendTo(make([]byte, 0, HeaderSize+len(payload)))
+	raw.AppendTo(b[:0])
 	binary.BigEndian.PutUint32(b[posCRC:], crc32.Checksum(b[posAttributes:], castagnoli))
 	return b
 }

@@ -477,3 +477,36 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 }
+
+// encode puts info in front of payload, whatever that is.
+func encode(info BatchInfo, payload []byte) []byte {
+	return putHeader(append(bytes.Clone(emptyHeader[:]), payload...), info)
+}
+
+// What Seal returns is what Build returns, and lies in memory that the next batch uses again.
+func TestSealCopiesNothing(t *testing.T) {
+	for codec := range codecs {
+		builder := NewBuilder(codec)
+		records := compressible(200)
+		want := build(t, codec, ProducerInfo{ID: 4, Epoch: 1, Sequence: 9}, records...)
+		round := func() {
+			builder.Reset()
+			for _, r := range records {
+				if err := builder.Append(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := builder.Seal(ProducerInfo{ID: 4, Epoch: 1, Sequence: 9})
+			if err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("%s: got %d bytes, %v; want those of Build", codec, len(got), err)
+			}
+		}
+		round()
+		if n := testing.AllocsPerRun(50, round); codec == None && n > 0 {
+			t.Errorf("a batch in memory that is there allocates %v times", n)
+		}
+	}
+	if _, err := NewBuilder(None).Seal(NoProducer); err == nil {
+		t.Error("a batch without records was made")
+	}
+}
