@@ -58,8 +58,10 @@ func (s *streamService) Publish(stream publishStream) error {
 }
 
 // take submits what the client sends, beginning with req, until it has sent everything.
-func (s *streamService) take(ctx context.Context, stream publishStream, pub publisher, box *outbox, req *leveev1.PublishRequest) error {
+func (s *streamService) take(ctx context.Context, stream publishStream, pub publisher, box *outbox, first *leveev1.PublishRequest) error {
 	requests := s.metrics.publishes.WithLabelValues("stream")
+	req := &message{}
+	req.Batches = first.Batches
 	last, seen := uint64(0), false
 	for {
 		if len(req.Batches) > 0 {
@@ -71,7 +73,7 @@ func (s *streamService) take(ctx context.Context, stream publishStream, pub publ
 				return invalid("publish: batch %d came after batch %d: ids must rise within a stream", b.Id, last)
 			}
 			last, seen = b.Id, true
-			if err := s.submit(ctx, pub, box, b); err != nil {
+			if err := s.submit(ctx, pub, box, b, req.memory); err != nil {
 				return err
 			}
 			req.Batches[i] = nil // the broker has it; this message may wait for room for its next one
@@ -79,8 +81,7 @@ func (s *streamService) take(ctx context.Context, stream publishStream, pub publ
 		if err := box.room(ctx); err != nil {
 			return err
 		}
-		var err error
-		switch req, err = stream.Recv(); {
+		switch err := stream.RecvMsg(req); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -93,19 +94,20 @@ func (s *streamService) take(ctx context.Context, stream publishStream, pub publ
 
 // submit hands one batch to the broker once there is room for it. An error is the stream's; what is wrong with the
 // batch is its answer.
-func (s *streamService) submit(ctx context.Context, pub publisher, box *outbox, b *leveev1.Batch) error {
+func (s *streamService) submit(ctx context.Context, pub publisher, box *outbox, b *leveev1.Batch, memory *memory) error {
 	if err := box.room(ctx); err != nil {
 		return err
 	}
-	id, size := b.Id, len(b.Data)
+	size := len(b.Data)
 	box.add(size)
-	err := pub.Submit(ctx, b.Partition, b.Data, func(r broker.PublishResult) { box.answer(id, size, r) })
+	sub := newSubmitted(box, b.Id, size, memory)
+	err := pub.Submit(ctx, b.Partition, b.Data, sub.done)
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	box.answer(id, size, broker.PublishResult{Err: err})
+	sub.answer(broker.PublishResult{Err: err})
 	return nil
 }

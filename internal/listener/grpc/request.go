@@ -35,10 +35,17 @@ func (c requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if n := data.Len(); n > c.most {
 		r.err = fault.New(fault.TooLarge, "a message of %d bytes is above the limit of %d: send fewer batches or records at once, or smaller ones",
 			n, c.most).With("limit", c.most)
-	} else if err := c.Codec.Unmarshal(data, r.into); err != nil {
+	} else if err := c.decode(data, r.into); err != nil {
 		r.err = fault.New(fault.InvalidArgument, "a message is not what the API's definition says: %w", err)
 	}
 	return nil
+}
+
+func (c requestCodec) decode(data mem.BufferSlice, v any) error {
+	if m, ok := v.(*message); ok {
+		return m.decode(data)
+	}
+	return c.Codec.Unmarshal(data, v)
 }
 
 // receive fills v by calling recv.
