@@ -23,14 +23,12 @@ var NoProducer = ProducerInfo{ID: -1, Epoch: -1, Sequence: -1}
 // Builder makes batches. One Builder makes one batch after another, with Reset in between, reusing its memory. It is not
 // safe for concurrent use.
 type Builder struct {
-	codec   Codec
-	plain   []byte // room for a header, then the records; nil: none yet
-	packed  []byte // the same with the records compressed
-	count   int32
-	first   int64 // timestamp of the first record
-	newest  int64 // largest timestamp
-	raw     kmsg.Record
-	headers []kmsg.Header
+	codec  Codec
+	plain  []byte // room for a header, then the records; nil: none yet
+	packed []byte // the same with the records compressed
+	count  int32
+	first  int64 // timestamp of the first record
+	newest int64 // largest timestamp
 }
 
 // NewBuilder returns a Builder of batches compressed with codec. A batch that compression does not make smaller is built
@@ -48,25 +46,32 @@ func (b *Builder) Append(r Record) error {
 	}
 	b.newest = max(b.newest, r.Timestamp)
 	delta := r.Timestamp - b.first
-	b.headers = b.headers[:0]
-	for i := range r.Headers {
-		b.headers = append(b.headers, kmsg.Header(r.Headers[i]))
-	}
-	b.raw = kmsg.Record{
-		Length:           int32(r.bodySize(delta, b.count)), //nolint:gosec // below MaxBatchBytes
-		TimestampDelta64: delta,
-		OffsetDelta:      b.count,
-		Key:              r.Key,
-		Value:            r.Value,
-		Headers:          b.headers,
-	}
 	if len(b.plain) == 0 {
 		b.plain = append(b.plain, emptyHeader[:]...)
 	}
-	b.plain = b.raw.AppendTo(b.plain)
-	b.raw = kmsg.Record{} // the caller's slices are the caller's again
+	p := binary.AppendVarint(b.plain, int64(r.bodySize(delta, b.count)))
+	p = append(p, 0) // attributes: none are defined
+	p = binary.AppendVarint(p, delta)
+	p = binary.AppendVarint(p, int64(b.count))
+	p = appendBytes(p, r.Key)
+	p = appendBytes(p, r.Value)
+	p = binary.AppendVarint(p, int64(len(r.Headers)))
+	for i := range r.Headers {
+		h := &r.Headers[i]
+		p = append(binary.AppendVarint(p, int64(len(h.Key))), h.Key...)
+		p = appendBytes(p, h.Value)
+	}
+	b.plain = p
 	b.count++
 	return nil
+}
+
+// appendBytes appends the length of v and v itself; nil is absent.
+func appendBytes(p, v []byte) []byte {
+	if v == nil {
+		return binary.AppendVarint(p, -1)
+	}
+	return append(binary.AppendVarint(p, int64(len(v))), v...)
 }
 
 // Len returns the bytes the batch has so far, before compression.

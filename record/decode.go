@@ -53,7 +53,6 @@ type decoder struct {
 	info BatchInfo
 	rest []byte // plain records not yet decoded
 	done int32
-	raw  kmsg.Record
 }
 
 // newDecoder unpacks b, which must be exactly one batch.
@@ -102,38 +101,31 @@ func (d *decoder) end() error {
 	return nil
 }
 
-// nextRaw decodes the next record into d.raw.
-func (d *decoder) nextRaw() error {
+// scan finds the next record.
+func (d *decoder) scan() (scanned, error) {
 	s, ok := scanRecord(d.rest)
 	if !ok || s.offsetDelta < 0 || s.offsetDelta > d.info.LastOffsetDelta {
-		return malformed(d.done)
-	}
-	if err := d.raw.ReadFrom(d.rest[:s.size:s.size]); err != nil {
-		return &Error{Kind: KindInvalid, Msg: fmt.Sprintf("record %d cannot be decoded: %v", d.done, err), Err: err}
+		return s, malformed(d.done)
 	}
 	d.rest = d.rest[s.size:]
 	d.done++
-	return nil
+	return s, nil
 }
 
 func (d *decoder) next() (Record, error) {
-	if err := d.nextRaw(); err != nil {
+	s, err := d.scan()
+	if err != nil {
 		return Record{}, err
 	}
 	r := Record{
-		Key:       d.raw.Key,
-		Value:     d.raw.Value,
-		Timestamp: d.info.FirstTimestamp + d.raw.TimestampDelta64,
-		Offset:    d.info.BaseOffset + int64(d.raw.OffsetDelta),
+		Key:       s.key,
+		Value:     s.value,
+		Headers:   s.list(),
+		Timestamp: d.info.FirstTimestamp + s.timestamp,
+		Offset:    d.info.BaseOffset + int64(s.offsetDelta),
 	}
 	if d.info.LogAppendTime() {
 		r.Timestamp = d.info.MaxTimestamp
-	}
-	if n := len(d.raw.Headers); n > 0 {
-		r.Headers = make([]Header, n)
-		for i := range d.raw.Headers {
-			r.Headers[i] = Header(d.raw.Headers[i])
-		}
 	}
 	return r, nil
 }
@@ -156,23 +148,26 @@ func Split(b []byte, skip int) ([]byte, error) {
 		isFirst = true
 	)
 	for d.more() {
-		if err := d.nextRaw(); err != nil {
+		at := d.rest
+		s, err := d.scan()
+		if err != nil {
 			return nil, err
 		}
 		if int(d.done) <= skip {
 			continue
 		}
 		if isFirst {
-			first, newest, isFirst = d.raw.OffsetDelta, d.raw.TimestampDelta64, false
+			first, newest, isFirst = s.offsetDelta, s.timestamp, false
 		}
-		newest = max(newest, d.raw.TimestampDelta64)
-		d.raw.OffsetDelta -= first
-		r := Record{Key: d.raw.Key, Value: d.raw.Value}
-		for _, h := range d.raw.Headers {
-			r.Headers = append(r.Headers, Header(h))
+		newest = max(newest, s.timestamp)
+		var raw kmsg.Record
+		if err := raw.ReadFrom(at[:s.size:s.size]); err != nil {
+			return nil, &Error{Kind: KindInvalid, Msg: fmt.Sprintf("record %d cannot be decoded: %v", d.done-1, err), Err: err}
 		}
-		d.raw.Length = int32(r.bodySize(d.raw.TimestampDelta64, d.raw.OffsetDelta)) //nolint:gosec // not above what it was
-		plain = d.raw.AppendTo(plain)
+		raw.OffsetDelta -= first
+		r := Record{Key: s.key, Value: s.value, Headers: s.list()}
+		raw.Length = int32(r.bodySize(raw.TimestampDelta64, raw.OffsetDelta)) //nolint:gosec // not above what it was
+		plain = raw.AppendTo(plain)
 	}
 	if err := d.end(); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func build(t testing.TB, codec Codec, p ProducerInfo, records ...Record) []byte {
@@ -510,3 +511,45 @@ func TestSealCopiesNothing(t *testing.T) {
 		t.Error("a batch without records was made")
 	}
 }
+
+// Records are written and found without kmsg, for speed; kmsg has to see the same ones.
+func TestRecordsAgainstKmsg(t *testing.T) {
+	want := []Record{
+		{},
+		{Key: []byte{}, Value: []byte{}, Timestamp: 5},
+		{Key: []byte("k"), Timestamp: -1},
+		{Value: bytes.Repeat([]byte("v"), 300), Timestamp: 1 << 50},
+		{Value: []byte("v"), Headers: []Header{{Key: "", Value: nil}, {Key: "h", Value: []byte{}}, {Key: "long", Value: bytes.Repeat([]byte("x"), 9000)}}},
+	}
+	batch := build(t, None, NoProducer, want...)
+	rest := batch[HeaderSize:]
+	for i, r := range want {
+		var raw kmsg.Record
+		s, ok := scanRecord(rest)
+		if !ok {
+			t.Fatalf("record %d is malformed", i)
+		}
+		if err := raw.ReadFrom(rest[:s.size]); err != nil {
+			t.Fatal(err)
+		}
+		headers := make([]Header, len(raw.Headers))
+		for j := range headers {
+			headers[j] = Header(raw.Headers[j])
+		}
+		if int(raw.Length) != s.size-s.body || raw.OffsetDelta != int32(i) || raw.TimestampDelta64 != r.Timestamp-want[0].Timestamp ||
+			!same(raw.Key, r.Key) || !same(raw.Value, r.Value) || len(headers) != len(r.Headers) {
+			t.Errorf("kmsg reads record %d as %+v", i, raw)
+		}
+		for j, h := range r.Headers {
+			if headers[j].Key != h.Key || !same(headers[j].Value, h.Value) {
+				t.Errorf("kmsg reads header %d of record %d as %+v", j, i, headers[j])
+			}
+		}
+		if !same(s.key, raw.Key) || !same(s.value, raw.Value) || !reflect.DeepEqual(append([]Header{}, s.list()...), headers) {
+			t.Errorf("record %d: %+v is not what kmsg reads, %+v", i, s, raw)
+		}
+		rest = rest[s.size:]
+	}
+}
+
+func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }

@@ -1,16 +1,18 @@
 package record
 
-// scanned is what scanRecord found out about a record without decoding it.
+// scanned is what scanRecord found out about a record without copying or allocating anything.
 type scanned struct {
 	size        int   // bytes of the whole record, its length included
 	body        int   // where the record begins behind its length
 	offsetDelta int32 // its offset relative to the batch's
 	timestamp   int64 // its timestamp relative to the batch's first
+	key, value  []byte
+	headers     int    // how many
+	headerBytes []byte // they themselves
 }
 
-// scanRecord checks that b begins with a well-formed record and measures it, without allocating: lengths fit in one
-// another exactly and no count is larger than its bytes could hold. Decoding such a record cannot fail and claims no
-// more than a fixed multiple of its bytes; that is left to kmsg.
+// scanRecord checks that b begins with a well-formed record and finds its parts, without allocating: lengths fit in one
+// another exactly and no count is larger than its bytes could hold. Key and value alias b; nil is an absent one.
 func scanRecord(b []byte) (scanned, bool) {
 	length, n := varint32(b)
 	if n == 0 || length <= 0 || int(length) > len(b)-n {
@@ -28,10 +30,10 @@ func scanRecord(b []byte) (scanned, bool) {
 	}
 	p = p[n:]
 	var ok bool
-	if p, ok = skipBytes(p, -1); !ok { // key
+	if s.key, p, ok = cutBytes(p, -1); !ok {
 		return s, false
 	}
-	if p, ok = skipBytes(p, -1); !ok { // value
+	if s.value, p, ok = cutBytes(p, -1); !ok {
 		return s, false
 	}
 	headers, n := varint32(p)
@@ -39,24 +41,45 @@ func scanRecord(b []byte) (scanned, bool) {
 	if n == 0 || headers < 0 || int(headers) > len(p)/2 {
 		return s, false
 	}
+	s.headers, s.headerBytes = int(headers), p
 	for range headers {
-		if p, ok = skipBytes(p, 0); !ok {
+		if _, p, ok = cutBytes(p, 0); !ok {
 			return s, false
 		}
-		if p, ok = skipBytes(p, -1); !ok {
+		if _, p, ok = cutBytes(p, -1); !ok {
 			return s, false
 		}
 	}
 	return s, len(p) == 0
 }
 
-// skipBytes skips a length and as many bytes. Lengths below least are refused; -1 means absent.
-func skipBytes(p []byte, least int32) ([]byte, bool) {
+// list returns the headers, which scanRecord has checked. Their values alias the record.
+func (s *scanned) list() []Header {
+	if s.headers == 0 {
+		return nil
+	}
+	headers := make([]Header, s.headers)
+	p := s.headerBytes
+	for i := range headers {
+		var key []byte
+		key, p, _ = cutBytes(p, 0)
+		headers[i].Key = string(key)
+		headers[i].Value, p, _ = cutBytes(p, -1)
+	}
+	return headers
+}
+
+// cutBytes cuts a length and as many bytes off p. Lengths below least are refused; -1 means absent.
+func cutBytes(p []byte, least int32) (cut, rest []byte, ok bool) {
 	l, n := varint32(p)
 	if n == 0 || l < least || int(l) > len(p)-n {
-		return nil, false
+		return nil, nil, false
 	}
-	return p[n+max(int(l), 0):], true
+	if l < 0 {
+		return nil, p[n:], true
+	}
+	end := n + int(l)
+	return p[n:end:end], p[end:], true
 }
 
 // varint32 decodes a zigzag varint of at most 32 bits; n is 0 when there is none.
