@@ -278,8 +278,11 @@ func (p *Producer) receive(s *stream, draining chan struct{}) (answered bool, er
 		for _, ack := range resp.GetAcks() {
 			p.acknowledge(ack, now)
 		}
+		more := len(p.state.ready) > 0
 		p.mu.Unlock()
-		p.poke()
+		if more { // else the sender would look in vain
+			p.poke()
+		}
 		p.answer()
 	}
 }
