@@ -19,7 +19,7 @@ type aheadRule struct {
 // aheadGroups is how many groups pay for writing ahead together: so many that the one that waits for it is rare.
 const aheadGroups = 128
 
-var busyLog = aheadRule{from: 64 << 10, group: 32 << 10, least: 512 << 10, most: 4 << 20, align: 4 << 10}
+var busyLog = aheadRule{from: 16 << 10, group: 32 << 10, least: 64 << 10, most: 4 << 20, align: 4 << 10}
 
 // unwritten is as long as writing ahead may need it, from any position.
 var unwritten = sync.OnceValue(func() []byte {

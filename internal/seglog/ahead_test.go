@@ -2,8 +2,13 @@ package seglog
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
@@ -185,4 +190,41 @@ func TestSealedWithUnwrittenSpace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFlushesTakeTurns has more logs flush at once than files are flushed side by side.
+func TestFlushesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		files := NewFiles(0)
+		logs := make([]*Log, 3*flushesAtOnce)
+		for i := range logs {
+			cfg := testConfig(fs)
+			cfg.Dir, cfg.Files = fmt.Sprintf("/data/%d", i), files
+			logs[i] = mustOpen(t, cfg)
+			mustAppend(t, logs[i], batch(t, noProducer, "makes the file"))
+		}
+		var under, most atomic.Int64
+		fs.SetHook(func(op vfs.Op) error {
+			if op.Kind == vfs.OpSync && strings.HasSuffix(op.Path, segfmt.LogSuffix) {
+				most.Store(max(most.Load(), under.Add(1)))
+				time.Sleep(time.Millisecond) // of the bubble
+				under.Add(-1)
+			}
+			return nil
+		})
+		start := time.Now()
+		var wg sync.WaitGroup
+		for _, l := range logs {
+			wg.Go(func() { mustAppend(t, l, batch(t, noProducer, "x")) })
+		}
+		wg.Wait()
+		if most.Load() != flushesAtOnce || time.Since(start) != 3*time.Millisecond {
+			t.Errorf("%d logs: %d flushes at once, %v for all", len(logs), most.Load(), time.Since(start))
+		}
+		fs.SetHook(nil)
+		for _, l := range logs {
+			mustClose(t, l)
+		}
+	})
 }

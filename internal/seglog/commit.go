@@ -93,11 +93,6 @@ func (r *request) wait(ctx context.Context) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-	}
-	select {
-	case <-r.done:
-		return nil
-	default:
 		return ctx.Err()
 	}
 }

@@ -10,7 +10,8 @@ import (
 // Files is a bounded set of open segment files, shared by the logs of a broker. A file in use, or one with writes that
 // are not flushed, is never closed; the others are, longest unused first. It is safe for concurrent use.
 type Files struct {
-	max int
+	max      int
+	flushing chan struct{} // a slot for each flush under way
 
 	mu   sync.Mutex
 	open map[*segmentFile]*handle // guarded by mu
@@ -30,7 +31,19 @@ func NewFiles(max int) *Files {
 	if max <= 0 {
 		max = 512
 	}
-	return &Files{max: max, open: map[*segmentFile]*handle{}, idle: list.New()}
+	return &Files{max: max, flushing: make(chan struct{}, flushesAtOnce), open: map[*segmentFile]*handle{}, idle: list.New()}
+}
+
+// flushesAtOnce bounds how many files are flushed side by side. A device does several in the time of one, but with many
+// more it does not do more, and the file system lets some of them wait for a hundred times as long as others; here they
+// wait in turn.
+const flushesAtOnce = 16
+
+// flush makes what was written to h durable, in its turn.
+func (f *Files) flush(h *handle) error {
+	f.flushing <- struct{}{}
+	defer func() { <-f.flushing }()
+	return h.Sync()
 }
 
 // acquire returns seg's open file; release it after use. create makes the file where there is none.

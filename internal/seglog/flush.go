@@ -39,7 +39,7 @@ func (l *Log) syncHeld(h *handle, to position) error {
 		return nil
 	}
 	start := time.Now()
-	if err := h.Sync(); err != nil {
+	if err := l.cfg.Files.flush(h); err != nil {
 		l.cfg.Metrics.flushFailed()
 		return l.stopAt(h.seg.path, "flush of %s failed: %w: what was not on the device before may be lost; restart the broker, which re-reads the device", h.seg.path, err)
 	}

@@ -226,15 +226,11 @@ func settle(cfg *Config) error {
 // flushedBefore returns a position in the segment that starts at base before which, as the durable mark says, all was
 // flushed and nothing was written since: there the cache holds what the device does. 0 where the mark does not say.
 func flushedBefore(fs vfs.FS, mark string, base int64) int64 {
-	b, err := vfs.ReadPart(fs, mark, 0, segfmt.MarkFileSize)
-	if err != nil {
-		return 0
+	b, _ := vfs.ReadPart(fs, mark, 0, segfmt.MarkFileSize) // none says nothing
+	if m, ok, err := segfmt.ParseMark(b); err == nil && ok && m.File == base {
+		return m.Position / largestPage * largestPage
 	}
-	m, ok, err := segfmt.ParseMark(b)
-	if err != nil || !ok || m.File != base {
-		return 0
-	}
-	return m.Position / largestPage * largestPage
+	return 0
 }
 
 // largestPage is the largest piece in which the kernel caches a file: what one page of a page table's entries covers.

@@ -180,7 +180,7 @@ var diskSites = map[string][]string{
 	"seglog.(*Log).snapshotProducers WriteFileAtomic/sync":     {unheard},
 	"seglog.(*Log).snapshotProducers WriteFileAtomic/truncate": {unheard},
 	"seglog.(*Log).snapshotProducers WriteFileAtomic/write":    {unheard},
-	"seglog.(*Log).syncHeld Sync":                              {logStops, startRefused, refused, unheard},
+	"seglog.(*Files).flush Sync":                               {logStops, startRefused, refused, unheard},
 	"seglog.(*Log).writeAhead WriteAt":                         {unheard},
 	"seglog.(*Log).takeBack Remove":                            {refused, startRefused, logStops},
 	"seglog.(*Log).takeBack SyncDir":                           {refused, startRefused, logStops},

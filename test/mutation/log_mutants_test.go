@@ -12,7 +12,7 @@ var logMutants = []mutant{
 	},
 	{
 		name: "flush-left-out", file: "internal/seglog/flush.go",
-		old:      "\tif err := h.Sync(); err != nil {",
+		old:      "\tif err := l.cfg.Files.flush(h); err != nil {",
 		new:      "\tif err := error(nil); err != nil {",
 		breaks:   "the durable bound rises without any flush",
 		promises: []string{"LOG-01", "LOG-02"},
@@ -45,8 +45,8 @@ var logMutants = []mutant{
 	},
 	{
 		name: "failed-flush-retried", file: "internal/seglog/flush.go",
-		old:      "\tif err := h.Sync(); err != nil {",
-		new:      "\terr := h.Sync()\n\tif err != nil {\n\t\terr = h.Sync()\n\t}\n\tif err != nil {",
+		old:      "\tif err := l.cfg.Files.flush(h); err != nil {",
+		new:      "\terr := l.cfg.Files.flush(h)\n\tif err != nil {\n\t\terr = l.cfg.Files.flush(h)\n\t}\n\tif err != nil {",
 		breaks:   "a failed flush is tried once more; the kernel took the pages for clean, so it succeeds and proves nothing",
 		promises: []string{"LOG-05"},
 		test:     "internal/seglog.TestEveryFlushSite",

@@ -53,7 +53,7 @@ var recoveryMutants = []mutant{
 	{
 		name: "index-not-rebuilt", file: "internal/seglog/plan.go",
 		old:      "\tif err == nil && bytes.Equal(got, want) {",
-		new:      "\tif err == nil && len(got) == len(want) {",
+		new:      "\tif err == nil && (len(got) == len(want) || bytes.Equal(got, want)) {",
 		breaks:   "an index of the right length is taken for the right index",
 		promises: []string{"LOG-16"},
 		test:     "internal/seglog.TestSideFilesAreNotTrusted",
@@ -121,7 +121,7 @@ var recoveryMutants = []mutant{
 	{
 		name: "cut-off-bytes-not-kept", file: "internal/seglog/judge.go",
 		old:      "\tif len(bytes.Trim(tail, \"\\x00\")) > 0 {",
-		new:      "\tif len(tail) < 0 {",
+		new:      "\tif len(bytes.Trim(tail, \"\\x00\")) < 0 {",
 		breaks:   "what recovery cuts off is not kept aside",
 		promises: []string{"REC-03"},
 		test:     "internal/seglog.TestTornTail", short: true,

@@ -92,8 +92,9 @@ func measure(c config) (r row, err error) {
 			err = errors.Join(err, log.Close())
 		}
 	}()
+	files := seglog.NewFiles(0) // shared, as a broker's logs share it
 	for i := range c.logs {
-		log, err := open(fmt.Sprintf("%s/%d", dir, i), mode, keepBytes/int64(c.logs), &syncs)
+		log, err := open(fmt.Sprintf("%s/%d", dir, i), files, mode, keepBytes/int64(c.logs), &syncs)
 		if err != nil {
 			return row{}, err
 		}
@@ -105,9 +106,9 @@ func measure(c config) (r row, err error) {
 }
 
 // open makes a log that has its files: the first append, which makes them, is not what is measured.
-func open(dir string, mode seglog.Mode, keep int64, syncs *atomic.Int64) (*seglog.Log, error) {
+func open(dir string, files *seglog.Files, mode seglog.Mode, keep int64, syncs *atomic.Int64) (*seglog.Log, error) {
 	log, _, err := seglog.Open(seglog.Config{
-		FS: countingFS{syncs: syncs}, Dir: dir + "/log", SalvageDir: dir + "/salvage", Topic: "bench/engine", Mode: mode,
+		FS: countingFS{syncs: syncs}, Dir: dir + "/log", SalvageDir: dir + "/salvage", Topic: "bench/engine", Mode: mode, Files: files,
 		SegmentBytes: min(segmentBytes, keep), Retention: seglog.Retention{Bytes: keep},
 	})
 	if err != nil {
