@@ -139,6 +139,10 @@ func (r *ring) growLocked() {
 	r.mu.queue, r.mu.head = bigger, 0
 }
 
+// aloneBytes is from where on a batch is an event of its own: joining it with others would copy it, for each subscriber
+// again, and save no more than a small message does.
+const aloneBytes = 16 << 10
+
 // take removes batches, about maxBytes of them but at least one where there is one, and tells how many records were
 // dropped so far.
 func (r *ring) take(maxBytes int) (batches []queued, dropped int64) {
@@ -146,11 +150,14 @@ func (r *ring) take(maxBytes int) (batches []queued, dropped int64) {
 	defer r.mu.Unlock()
 	for size := 0; r.mu.count > 0; {
 		n := len(r.mu.queue[r.mu.head].batch)
-		if len(batches) > 0 && size+n > maxBytes {
+		if len(batches) > 0 && (size+n > maxBytes || n >= aloneBytes) {
 			break
 		}
 		size += n
 		batches = append(batches, r.shiftLocked())
+		if n >= aloneBytes {
+			break
+		}
 	}
 	return batches, r.mu.dropped
 }

@@ -174,3 +174,23 @@ func TestNonReliableTopicsTakeNoSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A large batch goes out as it lies, shared by all subscribers; small ones are joined.
+func TestRingJoinsSmallBatches(t *testing.T) {
+	r := newRing(1<<20, 100)
+	sizes := []int{10, 20, aloneBytes, aloneBytes, aloneBytes - 1, 30, 40}
+	for i, n := range sizes {
+		r.push(queued{batch: make([]byte, n), records: 1, next: int64(i + 1)})
+	}
+	for _, want := range []int{2, 1, 1, 3, 0} {
+		batches, _ := r.take(1 << 20)
+		if len(batches) != want {
+			t.Fatalf("got %d batches, want %d", len(batches), want)
+		}
+		if want == 1 {
+			if e := join(batches, 0); &e.Batches[0] != &batches[0].batch[0] {
+				t.Error("a batch that is alone was copied")
+			}
+		}
+	}
+}
