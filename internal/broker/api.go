@@ -67,7 +67,7 @@ type Limits struct {
 	Subscribers       int   // open at once, whole broker; more are refused (kind exhausted); default 10,000
 	Partitions        int   // of one topic; default 1,024
 	TotalPartitions   int   // of all topics; default 20,000
-	RingBytes         int   // non-reliable: waiting for one subscriber; the oldest is dropped; default 1 MiB
+	RingBytes         int   // non-reliable: waiting for one subscriber; the oldest is dropped; default 16 MiB
 	RingBatches       int   // non-reliable: as RingBytes, in batches; default 4,096
 }
 

@@ -59,7 +59,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Limits.Subscribers, 10_000)
 	set(&c.Limits.Partitions, 1024)
 	set(&c.Limits.TotalPartitions, 20_000)
-	set(&c.Limits.RingBytes, 1<<20)
+	set(&c.Limits.RingBytes, 16<<20)
 	set(&c.Limits.RingBatches, 4096)
 	set(&c.RecordsPerRead, 10_000)
 	set(&c.BytesPerRead, 1<<20)
