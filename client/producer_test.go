@@ -384,3 +384,30 @@ func TestKeylessSpread(t *testing.T) {
 		}
 	}
 }
+
+// The memory of a batch serves again only where nothing can read it any more: not while a stream that broke may still
+// be about to send it, and not where nobody knows what became of it.
+func TestMemoryOfBatchesIsUsedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		batch batch
+		again bool
+	}{
+		"first attempt acknowledged":  {batch{ack: &leveev1.Ack{}, attempts: 1}, true},
+		"second attempt acknowledged": {batch{ack: &leveev1.Ack{}, attempts: 2}, false},
+		"given up":                    {batch{err: &Error{Kind: KindTimeout}, attempts: 1}, false},
+		"never sent":                  {batch{err: &Error{Kind: KindTimeout}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, b := &Producer{}, c.batch
+			b.builder = record.NewBuilder(record.None)
+			if err := b.builder.Append(record.Record{Value: []byte("v")}); err != nil {
+				t.Fatal(err)
+			}
+			builder := b.builder
+			p.recycle(&b)
+			if again := builder.Count() == 0; again != c.again || again != (b.builder == nil) {
+				t.Errorf("its memory is used again: %v, want %v", again, c.again)
+			}
+		})
+	}
+}
