@@ -46,7 +46,7 @@ func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription
 	d := TopicDescription{TopicInfo: info, Exposures: exposures(info.Effective, info.Reliable())}
 	n, _ := meta.ParseTopic(name)
 	t := b.topics.get(n)
-	if t == nil || t.id != info.ID {
+	if t == nil || t.ID != info.ID {
 		return d, nil
 	}
 	for i := range t.subscribers {

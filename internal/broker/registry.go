@@ -47,7 +47,7 @@ func (r *registry) counts() (topics, partitions int) {
 func (r *registry) add(t *topic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.topics[t.name] = t
+	r.topics[t.Name] = t
 	r.parts += t.partitions()
 }
 
@@ -55,9 +55,9 @@ func (r *registry) add(t *topic) {
 func (r *registry) retire(t *topic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.topics, t.name)
+	delete(r.topics, t.Name)
 	r.parts -= t.partitions()
-	r.ended[t.id] = t
+	r.ended[t.ID] = t
 }
 
 // retired returns a topic that was retired and not forgotten, or nil.
@@ -96,12 +96,12 @@ func (b *Broker) sync(n meta.Name) *topic {
 		want = nil
 	}
 	have := b.topics.get(n)
-	if have != nil && (want == nil || want.ID != have.id) {
+	if have != nil && (want == nil || want.ID != have.ID) {
 		b.topics.retire(have)
 		if want == nil {
-			have.end(errDeleted(n))
+			have.life.End(errDeleted(n))
 		} else {
-			have.end(errReplaced(n))
+			have.life.End(errReplaced(n))
 		}
 		b.remover.kick()
 		have = nil
@@ -112,9 +112,8 @@ func (b *Broker) sync(n meta.Name) *topic {
 	case have == nil:
 		have = b.newTopic(want)
 		b.topics.add(have)
-	case have.version.Load() != want.Version:
-		have.info.Store(b.cfg.Defaults.info(want))
-		have.version.Store(want.Version)
+	case have.meta.Load().Version != want.Version:
+		have.meta.Store(want)
 	}
 	return have
 }
@@ -124,17 +123,17 @@ func (b *Broker) reconcile() (changed []*topic) {
 	v := b.cfg.Meta.View()
 	for m := range v.Topics("") {
 		have := b.topics.get(m.Name)
-		if have == nil || have.id != m.ID {
+		if have == nil || have.ID != m.ID {
 			b.sync(m.Name)
-		} else if have.version.Load() != m.Version {
+		} else if have.meta.Load().Version != m.Version {
 			if t := b.sync(m.Name); t != nil {
 				changed = append(changed, t)
 			}
 		}
 	}
 	for _, t := range b.topics.all() {
-		if m, err := v.Topic(t.name); err != nil || m.ID != t.id {
-			b.sync(t.name)
+		if m, err := v.Topic(t.Name); err != nil || m.ID != t.ID {
+			b.sync(t.Name)
 		}
 	}
 	for range v.Deletions() {
@@ -164,10 +163,10 @@ func (b *Broker) lookup(name string, id []byte) (*topic, error) {
 		}
 	}
 	switch {
-	case len(id) == 0 || string(id) == string(t.id[:]):
+	case len(id) == 0 || string(id) == string(t.ID[:]):
 		return t, nil
-	case len(id) != len(t.id):
-		return nil, fault.New(fault.InvalidArgument, "topic id of %d bytes: it has %d", len(id), len(t.id))
+	case len(id) != len(t.ID):
+		return nil, fault.New(fault.InvalidArgument, "topic id of %d bytes: it has %d", len(id), len(t.ID))
 	}
 	b.metrics.incarnationRefused.Inc()
 	return nil, errReplaced(n)

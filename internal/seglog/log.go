@@ -3,8 +3,10 @@ package seglog
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +56,13 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Logger = obs.Logger(c.Logger).With("topic", c.Topic, "partition", c.Partition)
 	return c
+}
+
+// log returns the logger with the log's name on it. It is made where it is used: a name for each of very many logs, of
+// which hardly any ever says something, would take more memory than what they hold.
+func (c *Config) log() *slog.Logger {
+	return obs.Logger(c.Logger).With("topic", c.Topic, "partition", c.Partition)
 }
 
 // Log is one partition's log. It is safe for concurrent use.
@@ -63,7 +70,7 @@ func (c Config) withDefaults() Config {
 // size: its methods are the steps of one queue, in files by step; splitting the type would only hide who owns the tail
 type Log struct {
 	cfg   Config
-	tasks *task.Group
+	tasks task.Group
 
 	view    atomic.Pointer[view]
 	wake    atomic.Pointer[chan struct{}] // closed, and forgotten, when the view or the state changes
@@ -91,7 +98,7 @@ type Log struct {
 		busy   bool          // somebody is the committer
 		closed bool          // nothing may be queued
 		room   chan struct{} // closed when the queue shrank; nil when nobody waits
-		timers map[string]*time.Timer
+		timers []timer       // those that run
 	}
 
 	tail     tail      // owned by the committer
@@ -156,14 +163,13 @@ func Open(cfg Config) (*Log, Report, error) {
 	if p.Err != nil {
 		return nil, report, p.Err
 	}
-	salvaged, err := p.apply(cfg.SalvageDir, cfg.Logger, cfg.Metrics)
+	salvaged, err := p.apply(cfg.SalvageDir, cfg.log(), cfg.Metrics)
 	if err != nil {
 		return nil, report, err
 	}
-	l := &Log{cfg: cfg, tasks: task.NewGroup(context.Background()), syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
+	l := &Log{cfg: cfg, syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
 		share: share{metrics: cfg.Metrics}}
 	l.live.mode, l.live.interval, l.live.retention, l.live.segment = cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes
-	l.mu.timers = map[string]*time.Timer{}
 	l.adopt(p)
 	l.mark = p.mark
 	v := l.view.Load()
@@ -298,7 +304,7 @@ func (l *Log) changed() <-chan struct{} {
 // stop makes the log refuse everything from now on. Readers may go on below the durable bound.
 func (l *Log) stop(err error) {
 	if l.failure.CompareAndSwap(nil, &err) {
-		l.cfg.Logger.Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
+		l.cfg.log().Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
 	}
 	l.notify()
 }
@@ -423,7 +429,7 @@ func (l *Log) lastStep() error {
 		return err
 	}
 	if err := l.writeMark(); err != nil { // it claims less than it could; that is no fault of the log
-		l.cfg.Logger.Warn("could not write the durable mark", "error", err)
+		l.cfg.log().Warn("could not write the durable mark", "error", err)
 	}
 	closed := error(errClosed)
 	l.failure.CompareAndSwap(nil, &closed)
@@ -435,23 +441,32 @@ func (l *Log) lastStep() error {
 func (l *Log) later(name string, d time.Duration, fn func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.closed || l.mu.timers[name] != nil {
+	due := func(t timer) bool { return t.name == name }
+	if l.mu.closed || slices.ContainsFunc(l.mu.timers, due) {
 		return
 	}
-	l.mu.timers[name] = time.AfterFunc(d, func() {
+	l.mu.timers = append(l.mu.timers, timer{name, time.AfterFunc(d, func() {
 		l.mu.Lock()
-		delete(l.mu.timers, name)
+		if l.mu.timers = slices.DeleteFunc(l.mu.timers, due); len(l.mu.timers) == 0 {
+			l.mu.timers = nil // an idle log holds none
+		}
 		closed := l.mu.closed
 		l.mu.Unlock()
 		if !closed {
 			l.tasks.Go(name, func(context.Context) error {
 				if err := fn(); err != nil && l.Err() == nil {
-					l.cfg.Logger.Warn("background step failed", "step", name, "error", err)
+					l.cfg.log().Warn("background step failed", "step", name, "error", err)
 				}
 				return nil
 			})
 		}
-	})
+	})})
+}
+
+// timer runs a named step once.
+type timer struct {
+	name string
+	*time.Timer
 }
 
 // noTime is the newest timestamp of a segment without records.

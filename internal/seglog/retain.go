@@ -91,7 +91,7 @@ func (l *Log) unlink(s *segment) error {
 	}
 	for _, suffix := range []string{segfmt.IndexSuffix, segfmt.TimeIndexSuffix} {
 		if err := l.cfg.FS.Remove(s.sibling(suffix)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
-			l.cfg.Logger.Warn("could not remove an index; the next open does", "file", s.sibling(suffix), "error", err)
+			l.cfg.log().Warn("could not remove an index; the next open does", "file", s.sibling(suffix), "error", err)
 		}
 	}
 	return nil
@@ -114,7 +114,7 @@ func (l *Log) giveBack() {
 	}
 	defer l.cfg.Files.release(h)
 	if err := h.Truncate(l.tail.end); err != nil {
-		l.cfg.Logger.Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
+		l.cfg.log().Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
 		return
 	}
 	l.tail.reserved = l.tail.end

@@ -98,13 +98,13 @@ func (l *Log) takeBack(seg *segment, cause error) error {
 // and its indexes are written. Neither can lose anything, so neither can fail the append that caused it.
 func (l *Log) seal(old *segment, h *handle) *segment {
 	if err := h.Truncate(l.tail.end); err != nil {
-		l.cfg.Logger.Warn("could not give back reserved space", "file", old.path, "error", err)
+		l.cfg.log().Warn("could not give back reserved space", "file", old.path, "error", err)
 	}
 	l.tail.reserved = 0
 	index, times := l.tail.index.files(old.SegmentHeader, l.tail.chain.offset)
 	writeIndex := func(suffix string, b []byte) {
 		if err := writeWhole(l.cfg.FS, old.sibling(suffix), b); err != nil {
-			l.cfg.Logger.Warn("could not write an index; it is made again when the log is opened", "file", old.sibling(suffix), "error", err)
+			l.cfg.log().Warn("could not write an index; it is made again when the log is opened", "file", old.sibling(suffix), "error", err)
 		}
 	}
 	writeIndex(segfmt.IndexSuffix, index)
@@ -135,7 +135,7 @@ func (l *Log) snapshotProducers() {
 	l.tail.producers.expire(l.cfg.Now().Add(-l.cfg.ProducerExpiry).UnixMilli())
 	name := path.Join(l.cfg.Dir, segfmt.ProducersName(offset))
 	if err := vfs.WriteFileAtomic(l.cfg.FS, name, l.tail.producers.snapshot(offset, l.view.Load().first).Append(nil)); err != nil {
-		l.cfg.Logger.Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
+		l.cfg.log().Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
 		return
 	}
 	l.tail.snapshot = offset
@@ -151,7 +151,7 @@ func (l *Log) snapshotProducers() {
 	}
 	for len(old) > 1 {
 		if err := l.cfg.FS.Remove(path.Join(l.cfg.Dir, old[0])); err != nil {
-			l.cfg.Logger.Warn("could not remove an old producers' snapshot", "file", old[0], "error", err)
+			l.cfg.log().Warn("could not remove an old producers' snapshot", "file", old[0], "error", err)
 		}
 		old = old[1:]
 	}
@@ -181,7 +181,7 @@ func (l *Log) reserve(h *handle) {
 	started := l.tasks.Go("reserve", func(context.Context) error {
 		defer l.cfg.Files.release(h)
 		if err := h.Reserve(from, target-from); err != nil {
-			l.cfg.Logger.Debug("could not reserve disk space; writes go on without", "file", h.seg.path, "error", err)
+			l.cfg.log().Debug("could not reserve disk space; writes go on without", "file", h.seg.path, "error", err)
 		}
 		return nil
 	})
