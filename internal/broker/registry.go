@@ -118,24 +118,25 @@ func (b *Broker) sync(n meta.Name) *topic {
 	return have
 }
 
-// reconcile brings every name to what the metadata says, and returns the topics whose settings changed.
+// reconcile brings every name to what the metadata says, and returns the topics whose settings changed. It looks at the
+// names that the metadata changed since the last call; those before it stand as sync left them. One goroutine at a time
+// calls it.
 func (b *Broker) reconcile() (changed []*topic) {
 	v := b.cfg.Meta.View()
-	for m := range v.Topics("") {
-		have := b.topics.get(m.Name)
-		if have == nil || have.ID != m.ID {
-			b.sync(m.Name)
-		} else if have.meta.Load().Version != m.Version {
-			if t := b.sync(m.Name); t != nil {
+	for n := range v.ChangedTopics(b.reconciled) {
+		m, err := v.Topic(n)
+		have := b.topics.get(n)
+		switch {
+		case err != nil && have == nil:
+		case err != nil || have == nil || have.ID != m.ID:
+			b.sync(n)
+		case have.meta.Load().Version != m.Version:
+			if t := b.sync(n); t != nil {
 				changed = append(changed, t)
 			}
 		}
 	}
-	for _, t := range b.topics.all() {
-		if m, err := v.Topic(t.Name); err != nil || m.ID != t.ID {
-			b.sync(t.Name)
-		}
-	}
+	b.reconciled = v
 	for range v.Deletions() {
 		b.remover.kick()
 		break
