@@ -23,19 +23,31 @@ func (p *Partition) open(ctx context.Context, attempt chan struct{}) {
 	}
 	defer p.giveTurn()
 	if p.cfg.Slots != nil {
-		select {
-		case p.cfg.Slots <- struct{}{}:
-			defer func() { <-p.cfg.Slots }()
-		case <-ctx.Done():
-			p.settle(attempt, nil, p.stopping(ctx))
-			return
-		case <-p.life.Done():
-			p.settle(attempt, nil, context.Cause(&p.life))
+		if err := p.takeSlot(ctx); err != nil {
+			p.settle(attempt, nil, err)
 			return
 		}
+		defer func() { <-p.cfg.Slots }()
 	}
 	l, err := p.openLog(ctx)
 	p.settle(attempt, l, err)
+}
+
+// takeSlot waits until fewer partitions open than may do so side by side.
+func (p *Partition) takeSlot(ctx context.Context) error {
+	select {
+	case p.cfg.Slots <- struct{}{}:
+		return nil
+	default: // to wait for the end of a life costs memory that is kept
+	}
+	select {
+	case p.cfg.Slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return p.stopping(ctx)
+	case <-p.life.Done():
+		return context.Cause(&p.life)
+	}
 }
 
 // settle ends an attempt.

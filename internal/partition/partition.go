@@ -151,6 +151,13 @@ func (p *Partition) Ready(ctx context.Context) error {
 	return err
 }
 
+// Prepare has the partition opened ahead of its turn where nobody has tried yet. It returns at once.
+func (p *Partition) Prepare() {
+	if p.log.Load() == nil && p.Status().State == Opening {
+		_, _ = p.begin(true) // the outcome shows in Status
+	}
+}
+
 // use returns the open log.
 func (p *Partition) use(ctx context.Context) (*seglog.Log, error) {
 	if l := p.log.Load(); l != nil {
