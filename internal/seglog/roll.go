@@ -157,10 +157,14 @@ func (l *Log) snapshotProducers() {
 	}
 }
 
+// unreserved is how long a segment file gets before space is reserved for it. One block of the file system holds as much
+// anyhow, and most logs of a broker with very many have no more in them.
+const unreserved = 4 << 10
+
 // reserve asks for disk space ahead of the writes, off the append path: little at first, then doubling up to a segment.
 // It is a hint: failing to reserve is logged and harmless.
 func (l *Log) reserve(h *handle) {
-	if l.tail.end <= l.tail.reserved {
+	if l.tail.end <= max(l.tail.reserved, unreserved) {
 		return
 	}
 	target := int64(64 << 10)
