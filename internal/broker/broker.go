@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
-	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/task"
@@ -37,9 +36,8 @@ type Broker struct {
 	life     context.Context // done, with the cause that handles answer, when a drain ends subscribers
 	end      context.CancelCauseFunc
 
-	syncing    sync.Mutex    // orders changes of the registry; nothing waits under it
-	reconciled *meta.View    // what reconcile has seen; owned by whoever calls it
-	opened     chan struct{} // closed once every partition was tried
+	syncing sync.Mutex    // orders changes of the registry; nothing waits under it
+	opened  chan struct{} // closed once every partition was tried
 
 	mu struct {
 		sync.Mutex
@@ -66,7 +64,7 @@ func New(cfg Config) (*Broker, error) {
 	}
 	b.draining, b.drain = context.WithCancel(context.Background())
 	b.life, b.end = context.WithCancelCause(context.Background())
-	b.partitions = b.partitionConfig()
+	b.partitions = partitionConfig(b)
 	b.producers.init(cfg.Meta)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.remover = &remover{

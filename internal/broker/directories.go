@@ -19,6 +19,9 @@ const (
 	salvageDir = "salvage"  // laid out as topics: bytes that recovery cut off
 )
 
+// keptDirs is how many levels below the data directory stay once they are there: topicsDir and the namespaces' in it.
+const keptDirs = 2
+
 // incarnationDir returns where one incarnation's data is below topicsDir. "@" is in no name, and both parts together are
 // shorter than the 255 bytes that a file name may have.
 func incarnationDir(n meta.Name, incarnation uint64) string {

@@ -14,6 +14,8 @@ type registry struct {
 	topics map[meta.Name]*topic    // guarded by mu
 	ended  map[meta.TopicID]*topic // guarded by mu; deleted, their logs not closed yet
 	parts  int                     // guarded by mu; partitions of topics
+
+	reconciled *meta.View // what Broker.reconcile has seen; owned by whoever calls it
 }
 
 func newRegistry() *registry {
@@ -123,7 +125,7 @@ func (b *Broker) sync(n meta.Name) *topic {
 // calls it.
 func (b *Broker) reconcile() (changed []*topic) {
 	v := b.cfg.Meta.View()
-	for n := range v.ChangedTopics(b.reconciled) {
+	for n := range v.ChangedTopics(b.topics.reconciled) {
 		m, err := v.Topic(n)
 		have := b.topics.get(n)
 		switch {
@@ -136,7 +138,7 @@ func (b *Broker) reconcile() (changed []*topic) {
 			}
 		}
 	}
-	b.reconciled = v
+	b.topics.reconciled = v
 	for range v.Deletions() {
 		b.remover.kick()
 		break

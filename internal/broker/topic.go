@@ -88,13 +88,13 @@ func (b *Broker) newTopic(m *meta.Topic) *topic {
 	return t
 }
 
-// partitionConfig returns what all partitions have in common.
-func (b *Broker) partitionConfig() *partition.Config {
+// partitionConfig returns what all partitions of b have in common.
+func partitionConfig(b *Broker) *partition.Config {
 	return &partition.Config{
 		Log: seglog.Config{
 			FS: b.cfg.FS, MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry, IndexInterval: b.cfg.IndexInterval,
 			Crash: b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
-			Files: b.cfg.Files, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
+			Files: b.cfg.Files, MakeDir: partition.NewDirs(b.cfg.FS, b.cfg.DataDir, keptDirs).Make, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
 		},
 		Place: b.layout.partition, Meta: b.cfg.Meta, Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Age,
 	}

@@ -77,10 +77,15 @@ type Config struct {
 	Limit OffsetLimit
 
 	Files   *Files           // shared descriptors; nil: the log has its own
+	MakeDir MakeDir          // nil: as vfs.MkdirSync does
 	Metrics *Metrics         // nil: none
 	Logger  *slog.Logger     // nil: silent
 	Now     func() time.Time // broker's clock, for retention and producers' expiry only; nil: time.Now
 }
+
+// MakeDir makes the directory of a log that has no segment yet, with all above it. When it returns nil all their names are
+// on the device, whoever made them.
+type MakeDir func(dir string) error
 
 // Retention says what may be removed from the head, in whole sealed segments. Zero means no limit.
 type Retention struct {

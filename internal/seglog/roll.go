@@ -41,7 +41,7 @@ func (l *Log) roll() error {
 // create makes the segment file that starts at c and makes it the active one; sealed, when not nil, takes the place of
 // the one that was. The file exists on the device, header and name, before anything is written behind the header.
 func (l *Log) create(c chain, sealed *segment) error {
-	if err := vfs.MkdirSync(l.cfg.FS, l.cfg.Dir); err != nil {
+	if err := l.mkdir(); err != nil {
 		return l.refuse("make", l.cfg.Dir, err)
 	}
 	header := segfmt.SegmentHeader{BaseOffset: c.offset, BaseSeq: c.seq, PrevGeneration: l.tail.lastGen, CreatedMs: l.cfg.Now().UnixMilli(),
@@ -78,6 +78,14 @@ func (l *Log) create(c chain, sealed *segment) error {
 	l.view.Store(&v)
 	l.share.add(1, segfmt.SegmentHeaderSize, 0)
 	return nil
+}
+
+// mkdir makes the log's directory, durably.
+func (l *Log) mkdir() error {
+	if l.cfg.MakeDir != nil && l.tail.active == nil {
+		return l.cfg.MakeDir(l.cfg.Dir)
+	}
+	return vfs.MkdirSync(l.cfg.FS, l.cfg.Dir)
 }
 
 // takeBack removes a segment that could not be made. Nothing was promised about it; but if its name came back after the
