@@ -345,6 +345,35 @@ func TestUnloadAndUseAgain(t *testing.T) {
 	})
 }
 
+// TestPrepareOpensAhead: who only looks has a partition opened that nobody has tried yet, and none that was unloaded.
+func TestPrepareOpensAhead(t *testing.T) {
+	w := newWorld(t, seglog.OnCommit)
+	w.run(seglog.OnCommit, seglog.CleanStop, func(p *Partition) { mustAppend(t, p, "a") })
+	entered := make(chan struct{})
+	var once sync.Once
+	w.fs.SetHook(func(op vfs.Op) error {
+		if strings.HasPrefix(op.Path, dir) {
+			once.Do(func() { close(entered) })
+		}
+		return nil
+	})
+	w.run(seglog.OnCommit, seglog.CleanStop, func(p *Partition) {
+		p.Prepare()
+		<-entered
+		p.Prepare() // one attempt is enough
+		if err := p.Ready(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Unload(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		p.Prepare()
+		if s := p.Status(); s.State != Unloaded {
+			t.Fatalf("looking at it opened it again: %v", s.State)
+		}
+	})
+}
+
 func TestCloseAnswersEverybody(t *testing.T) {
 	w := newWorld(t, seglog.OnCommit)
 	reason := fault.New(fault.Deleted, "topic default/t was deleted")

@@ -57,7 +57,6 @@ type Config struct {
 	// Generation is what the first frame carries while the log is empty; default 1. See StartGeneration for later ones.
 	Generation uint32
 
-	Mode          Mode
 	FsyncInterval time.Duration // Periodic only; default 250ms
 	SegmentBytes  int64         // default 256 MiB
 	IndexInterval int64         // bytes between index entries; default 4 KiB
@@ -67,6 +66,7 @@ type Config struct {
 	Retention      Retention
 	ProducerExpiry time.Duration // idle idempotent producers are forgotten after; default 7 days
 
+	Mode               Mode
 	Crash              Crash // how the previous run ended
 	VerifyAllOnOpen    bool  // read sealed segments in full, too
 	RepairChecksumTail bool  // cut a bad complete batch at the tail that would otherwise be refused

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
@@ -26,10 +27,19 @@ type request struct {
 
 // newRequest returns a request for Append, used before or new.
 func (l *Log) newRequest() *request {
-	if r, ok := l.requests.Get().(*request); ok {
+	if r, ok := l.pool().Get().(*request); ok {
 		return r
 	}
 	return &request{done: make(chan struct{}, 1)}
+}
+
+// pool returns the requests that Append uses again. Most logs are only ever submitted to, and have none.
+func (l *Log) pool() *sync.Pool {
+	if p := l.requests.Load(); p != nil {
+		return p
+	}
+	l.requests.CompareAndSwap(nil, &sync.Pool{})
+	return l.requests.Load()
 }
 
 // Submit queues a batch and returns; a.Done tells the outcome. It blocks only while the queue is full. An error means
@@ -51,7 +61,7 @@ func (l *Log) Append(ctx context.Context, batch []byte) (Result, error) {
 	r.a = &r.own
 	lead, err := l.enqueue(ctx, r)
 	if err != nil {
-		l.requests.Put(r)
+		l.pool().Put(r)
 		return Result{}, err
 	}
 	if lead {
@@ -68,7 +78,7 @@ func (l *Log) Append(ctx context.Context, batch []byte) (Result, error) {
 	}
 	res, err := r.own.Result, r.own.Err
 	r.own, r.a = Append{}, nil
-	l.requests.Put(r)
+	l.pool().Put(r)
 	return res, err
 }
 

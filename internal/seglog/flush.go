@@ -70,7 +70,7 @@ func (l *Log) Flush(ctx context.Context) error { return l.exclusive(ctx, l.flush
 // for it; only its end goes through the queue.
 func (l *Log) laterFlush() {
 	l.live.Lock()
-	mode, interval := l.live.mode, l.live.interval
+	mode, interval := l.cfg.Mode, l.cfg.FsyncInterval
 	l.live.Unlock()
 	if mode == Periodic {
 		l.later("flush", interval, l.flushBeside)

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"path"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +68,8 @@ func (c *Config) log() *slog.Logger {
 //
 // size: its methods are the steps of one queue, in files by step; splitting the type would only hide who owns the tail
 type Log struct {
-	cfg   Config
+	cfg   Config // the settings that change while the log is open are guarded by live
+	live  sync.Mutex
 	tasks task.Group
 
 	view    atomic.Pointer[view]
@@ -79,17 +79,9 @@ type Log struct {
 
 	durable atomic.Pointer[position] // everything below it is on the device
 	syncing chan struct{}            // one slot: whoever holds it flushes (an error is reported to one flush only)
-	marking chan struct{}            // one slot: whoever holds it writes the durable mark; guards mark
+	marking task.Turn                // whoever holds it writes the durable mark; guards mark
 	mark    segfmt.Mark
 	share   share // of the gauges of all logs
-
-	live struct { // settings that change while the log is open
-		sync.Mutex
-		mode      Mode
-		interval  time.Duration
-		retention Retention
-		segment   int64
-	}
 
 	mu struct {
 		sync.Mutex
@@ -98,11 +90,11 @@ type Log struct {
 		busy   bool          // somebody is the committer
 		closed bool          // nothing may be queued
 		room   chan struct{} // closed when the queue shrank; nil when nobody waits
-		timers []timer       // those that run
+		timers *timer        // those that run; an idle log has none
 	}
 
-	tail     tail      // owned by the committer
-	requests sync.Pool // of *request, for Append
+	tail     tail                      // owned by the committer
+	requests atomic.Pointer[sync.Pool] // of *request; see pool
 }
 
 // position is a point in the log.
@@ -167,9 +159,8 @@ func Open(cfg Config) (*Log, Report, error) {
 	if err != nil {
 		return nil, report, err
 	}
-	l := &Log{cfg: cfg, syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
+	l := &Log{cfg: cfg, syncing: make(chan struct{}, 1),
 		share: share{metrics: cfg.Metrics}}
-	l.live.mode, l.live.interval, l.live.retention, l.live.segment = cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes
 	l.adopt(p)
 	l.mark = p.mark
 	v := l.view.Load()
@@ -359,14 +350,14 @@ func (l *Log) Wait(ctx context.Context, offset int64) error {
 // SetRetention changes the retention; the next Retain applies it.
 func (l *Log) SetRetention(r Retention) {
 	l.live.Lock()
-	l.live.retention = r
+	l.cfg.Retention = r
 	l.live.Unlock()
 }
 
 // SetSegmentBytes changes the size at which segments are sealed.
 func (l *Log) SetSegmentBytes(n int64) {
 	l.live.Lock()
-	l.live.segment = n
+	l.cfg.SegmentBytes = n
 	l.live.Unlock()
 }
 
@@ -374,9 +365,9 @@ func (l *Log) SetSegmentBytes(n int64) {
 func (l *Log) SetMode(ctx context.Context, m Mode, interval time.Duration) error {
 	return l.exclusive(ctx, func() error {
 		l.live.Lock()
-		l.live.mode = m
+		l.cfg.Mode = m
 		if interval > 0 {
-			l.live.interval = interval
+			l.cfg.FsyncInterval = interval
 		}
 		l.live.Unlock()
 		return l.flush()
@@ -386,7 +377,7 @@ func (l *Log) SetMode(ctx context.Context, m Mode, interval time.Duration) error
 func (l *Log) mode() Mode {
 	l.live.Lock()
 	defer l.live.Unlock()
-	return l.live.mode
+	return l.cfg.Mode
 }
 
 // Close refuses new work, finishes what is queued, flushes, writes the durable mark and closes the files. The error is
@@ -399,7 +390,7 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.mu.closed = true
-	for _, t := range l.mu.timers {
+	for t := l.mu.timers; t != nil; t = t.next {
 		t.Stop()
 	}
 	l.mu.queue = append(l.mu.queue, r)
@@ -441,15 +432,13 @@ func (l *Log) lastStep() error {
 func (l *Log) later(name string, d time.Duration, fn func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	due := func(t timer) bool { return t.name == name }
-	if l.mu.closed || slices.ContainsFunc(l.mu.timers, due) {
+	if l.mu.closed || *l.timerLocked(name) != nil {
 		return
 	}
-	l.mu.timers = append(l.mu.timers, timer{name, time.AfterFunc(d, func() {
+	l.mu.timers = &timer{name: name, next: l.mu.timers, Timer: time.AfterFunc(d, func() {
 		l.mu.Lock()
-		if l.mu.timers = slices.DeleteFunc(l.mu.timers, due); len(l.mu.timers) == 0 {
-			l.mu.timers = nil // an idle log holds none
-		}
+		t := l.timerLocked(name)
+		*t = (*t).next
 		closed := l.mu.closed
 		l.mu.Unlock()
 		if !closed {
@@ -460,13 +449,23 @@ func (l *Log) later(name string, d time.Duration, fn func() error) {
 				return nil
 			})
 		}
-	})})
+	})}
 }
 
 // timer runs a named step once.
 type timer struct {
-	name string
 	*time.Timer
+	name string
+	next *timer
+}
+
+// timerLocked returns where the timer of that name is in the list, or where the list ends.
+func (l *Log) timerLocked(name string) **timer {
+	at := &l.mu.timers
+	for *at != nil && (*at).name != name {
+		at = &(*at).next
+	}
+	return at
 }
 
 // noTime is the newest timestamp of a segment without records.

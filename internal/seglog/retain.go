@@ -15,7 +15,7 @@ func (l *Log) Retain(ctx context.Context) (int64, error) {
 	var deleted int64
 	err := l.exclusive(ctx, func() error {
 		l.live.Lock()
-		keep := l.live.retention
+		keep := l.cfg.Retention
 		l.live.Unlock()
 		var err error
 		deleted, err = l.trimWhile(func(v *view, total int64) bool {

@@ -12,7 +12,7 @@ import (
 func (l *Log) segmentBytes() int64 {
 	l.live.Lock()
 	defer l.live.Unlock()
-	return l.live.segment
+	return l.cfg.SegmentBytes
 }
 
 // roll seals the active segment and starts the next one. On an error the active segment stays as it is. Order matters:

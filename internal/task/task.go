@@ -17,8 +17,8 @@ type Group struct {
 
 	mu      sync.Mutex
 	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil while nobody waits for that
-	running int           // guarded by mu
 	err     error         // guarded by mu; the first failure
+	running int32         // guarded by mu
 	closed  bool          // guarded by mu; Wait saw zero: nothing may start any more
 }
 

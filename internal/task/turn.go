@@ -3,22 +3,24 @@ package task
 import "sync"
 
 // Turn is held by one at a time, and those who wait for it may give up, as they may for a slot of a channel; but as long
-// as nobody waits it is three words. Who comes next is not said. The zero Turn is free. It must not be copied, and is safe
+// as nobody waits it is two words. Who comes next is not said. The zero Turn is free. It must not be copied, and is safe
 // for concurrent use.
 type Turn struct {
 	mu    sync.Mutex
-	held  bool          // guarded by mu
-	freed chan struct{} // guarded by mu; closed when the turn is given back; nil while nobody waits
+	freed chan struct{} // guarded by mu; nil: free; unwaited: held; else held, and closed when the turn is given back
 }
+
+// unwaited stands for the channel that nobody waits for. It is compared with, and never used.
+var unwaited = make(chan struct{})
 
 // Try takes the turn where it is free, and reports whether it did.
 func (t *Turn) Try() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held {
+	if t.freed != nil {
 		return false
 	}
-	t.held = true
+	t.freed = unwaited
 	return true
 }
 
@@ -26,15 +28,15 @@ func (t *Turn) Try() bool {
 func (t *Turn) Freed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.freed == nil {
+	switch t.freed {
+	case nil:
+		free := make(chan struct{})
+		close(free)
+		return free
+	case unwaited:
 		t.freed = make(chan struct{})
 	}
-	freed := t.freed
-	if !t.held {
-		close(freed)
-		t.freed = nil
-	}
-	return freed
+	return t.freed
 }
 
 // Take waits until the turn is free or done is closed, and reports whether it took it.
@@ -53,9 +55,8 @@ func (t *Turn) Take(done <-chan struct{}) bool {
 func (t *Turn) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held = false
-	if t.freed != nil {
+	if t.freed != unwaited {
 		close(t.freed)
-		t.freed = nil
 	}
+	t.freed = nil
 }

@@ -117,7 +117,7 @@ var logMutants = []mutant{
 	},
 	{
 		name: "mark-ahead-of-flush", file: "internal/seglog/mark.go",
-		old: "\td := l.durable.Load() // inside the slot: a truncation that lowers the mark holds it meanwhile\n",
+		old: "\td := l.durable.Load() // inside the turn: a truncation that lowers the mark holds it meanwhile\n",
 		new: `	v := l.view.Load()
 	if len(v.segs) == 0 {
 		return nil
