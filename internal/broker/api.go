@@ -43,7 +43,7 @@ type Config struct {
 	IndexInterval      int64         // bytes between index entries of a segment; default 4 KiB
 	RecordsPerRead     int           // most records of one read of a log; default 10,000
 	BytesPerRead       int           // most bytes of one, where the subscriber names no bound; default 1 MiB
-	OpenParallel       int           // partitions opened side by side; default twice the cores
+	OpenParallel       int           // partitions opened side by side; default eight times the cores: opening waits for the device mostly
 	RetentionEvery     time.Duration // default 30 s
 	ProducerExpiry     time.Duration // default 7 days
 }

@@ -17,16 +17,17 @@ import (
 
 // Broker is one broker's topics and what is done with them. It is safe for concurrent use.
 type Broker struct {
-	cfg       Config
-	batches   record.Limits // of what publishers send
-	metrics   *metrics
-	layout    layout
-	topics    *registry
-	remover   *remover
-	inFlight  *budget
-	slots     chan struct{} // bounds how many partitions open side by side
-	producers producerIDs
-	quiet     obs.Throttle // of log lines that could come with every tick
+	cfg        Config
+	batches    record.Limits // of what publishers send
+	metrics    *metrics
+	layout     layout
+	topics     *registry
+	remover    *remover
+	inFlight   *budget
+	slots      chan struct{} // bounds how many partitions open side by side
+	partitions *partition.Config
+	producers  producerIDs
+	quiet      obs.Throttle // of log lines that could come with every tick
 
 	tasks    *task.Group
 	closing  *task.Group     // closes logs, also once the tasks have to stop
@@ -63,6 +64,7 @@ func New(cfg Config) (*Broker, error) {
 	}
 	b.draining, b.drain = context.WithCancel(context.Background())
 	b.life, b.end = context.WithCancelCause(context.Background())
+	b.partitions = partitionConfig(b)
 	b.producers.init(cfg.Meta)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.remover = &remover{
@@ -155,11 +157,11 @@ func (b *Broker) Problems() []string {
 	var problems, full []string
 	for _, t := range b.topics.all() {
 		if t.lacksRoom(b.cfg.Age()) {
-			full = append(full, t.full)
+			full = append(full, t.Full)
 		}
 		for i, p := range t.parts {
 			if s := p.Status(); s.State == partition.Unavailable {
-				problems = append(problems, fmt.Sprintf("partition %s/%d is unavailable: %s: %v", t.full, i, fault.KindOf(s.Err), s.Err))
+				problems = append(problems, fmt.Sprintf("partition %s/%d is unavailable: %s: %v", t.Full, i, fault.KindOf(s.Err), s.Err))
 			}
 		}
 	}

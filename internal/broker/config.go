@@ -63,7 +63,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Limits.RingBatches, 4096)
 	set(&c.RecordsPerRead, 10_000)
 	set(&c.BytesPerRead, 1<<20)
-	set(&c.OpenParallel, 2*runtime.GOMAXPROCS(0))
+	set(&c.OpenParallel, 8*runtime.GOMAXPROCS(0))
 	set(&c.RetentionEvery, 30*time.Second)
 	set(&c.ProducerExpiry, 7*24*time.Hour)
 	c.Logger = obs.Logger(c.Logger)

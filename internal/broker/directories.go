@@ -8,6 +8,7 @@ import (
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/vfs"
 )
 
@@ -17,6 +18,9 @@ const (
 	deletedDir = ".deleted" // <topic id>/: what is being removed
 	salvageDir = "salvage"  // laid out as topics: bytes that recovery cut off
 )
+
+// keptDirs is how many levels below the data directory stay once they are there: topicsDir and the namespaces' in it.
+const keptDirs = 2
 
 // incarnationDir returns where one incarnation's data is below topicsDir. "@" is in no name, and both parts together are
 // shorter than the 255 bytes that a file name may have.
@@ -33,6 +37,12 @@ type layout struct {
 // topic returns where one incarnation's partitions are.
 func (l layout) topic(n meta.Name, incarnation uint64) string {
 	return path.Join(l.root, topicsDir, incarnationDir(n, incarnation))
+}
+
+// partition returns where one partition's data is, and what recovery cuts off it.
+func (l layout) partition(t *partition.Topic, n int32) (data, salvage string) {
+	part := strconv.Itoa(int(n))
+	return path.Join(l.topic(t.Name, t.Incarnation), part), path.Join(l.salvage(t.Name, t.Incarnation), part)
 }
 
 // deleted returns where deleted incarnations are while they are being removed.

@@ -80,7 +80,7 @@ func (b *Broker) closeAll(ctx context.Context, topics []*topic) (stopped, hung [
 	var parts []part
 	for _, t := range topics {
 		for i, p := range t.parts {
-			parts = append(parts, part{p, fmt.Sprintf("%s/%d", t.full, i)})
+			parts = append(parts, part{p, fmt.Sprintf("%s/%d", t.Full, i)})
 		}
 	}
 	type result struct {

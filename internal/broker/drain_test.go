@@ -216,7 +216,7 @@ func TestDrainLeavesALogThatHangs(t *testing.T) {
 		}
 		for _, topic := range r.topics.all() {
 			if _, open := topic.parts[0].Bounds(); open {
-				t.Errorf("%s is not closed", topic.full)
+				t.Errorf("%s is not closed", topic.Full)
 			}
 		}
 		close(release)

@@ -26,7 +26,7 @@ func (b *Broker) Publish(ctx context.Context, topic string, partition int32, rec
 	}
 	batch, err := packRecords(records, b.cfg.Now().UnixMilli())
 	if err != nil {
-		err = errBatch(err, p.t.full, partition, b.batches)
+		err = errBatch(err, p.t.Full, partition, b.batches)
 		b.metrics.refused(err)
 		return partition, PublishResult{}, err
 	}
@@ -57,7 +57,7 @@ func (p *Publisher) wait(ctx context.Context, partition int32, batch []byte) (Pu
 		return r, r.Err
 	case <-ctx.Done():
 		return PublishResult{}, fault.New(fault.OutcomeUnknown,
-			"publish to %s/%d: gave up waiting (%w): the records may have been written, or may yet be", p.t.full, partition, context.Cause(ctx))
+			"publish to %s/%d: gave up waiting (%w): the records may have been written, or may yet be", p.t.Full, partition, context.Cause(ctx))
 	}
 }
 

@@ -31,7 +31,7 @@ func (b *Broker) OpenPublisher(_ context.Context, topic string, id []byte) (*Pub
 }
 
 // Info describes the topic as it is set now.
-func (p *Publisher) Info() TopicInfo { return *p.t.info.Load() }
+func (p *Publisher) Info() TopicInfo { return *p.b.cfg.Defaults.info(p.t.meta.Load()) }
 
 // Close ends the publisher. What it submitted is answered all the same.
 func (p *Publisher) Close() {
@@ -63,14 +63,14 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 		return err
 	}
 	if p.closed.Load() {
-		return fault.New(fault.Canceled, "publish to %s: this publisher was closed", t.full)
+		return fault.New(fault.Canceled, "publish to %s: this publisher was closed", t.Full)
 	}
 	if err := t.has(part); err != nil {
 		return err
 	}
 	info, err := record.Verify(batch, p.b.batches)
 	if err != nil {
-		return errBatch(err, t.full, part, p.b.batches)
+		return errBatch(err, t.Full, part, p.b.batches)
 	}
 	if t.fans != nil {
 		first := t.fans[part].publish(batch, int(info.Count))
@@ -80,11 +80,11 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 	}
 	if p.b.cfg.Full() {
 		p.b.cfg.LogMetrics.RefusedFull()
-		return onTopic("publish to", t.full, errFull())
+		return onTopic("publish to", t.Full, errFull())
 	}
 	size := int64(len(batch))
 	if err := p.b.inFlight.acquire(ctx, size); err != nil {
-		return onTopic("too much is unanswered; wait to publish to", t.full, err)
+		return onTopic("too much is unanswered; wait to publish to", t.Full, err)
 	}
 	if err := t.ended(); err != nil { // a drain that began while this waited counts on it
 		p.b.inFlight.release(size)
@@ -97,7 +97,7 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 		s.recycle()
 		p.b.inFlight.release(size)
 		t.noteRoom(p.b.cfg.Age, err)
-		return onTopic("publish to", t.full, err)
+		return onTopic("publish to", t.Full, err)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (s *submission) answer(a *seglog.Append) {
 		if ended := s.t.ended(); ended != nil && fault.KindOf(err) == fault.Unavailable {
 			err = ended
 		}
-		r = PublishResult{Offset: -1, LastOffset: -1, Err: onTopic("publish to", s.t.full, err)}
+		r = PublishResult{Offset: -1, LastOffset: -1, Err: onTopic("publish to", s.t.Full, err)}
 		b.metrics.refused(err)
 	}
 	s.recycle()

@@ -14,6 +14,8 @@ type registry struct {
 	topics map[meta.Name]*topic    // guarded by mu
 	ended  map[meta.TopicID]*topic // guarded by mu; deleted, their logs not closed yet
 	parts  int                     // guarded by mu; partitions of topics
+
+	reconciled *meta.View // what Broker.reconcile has seen; owned by whoever calls it
 }
 
 func newRegistry() *registry {
@@ -47,7 +49,7 @@ func (r *registry) counts() (topics, partitions int) {
 func (r *registry) add(t *topic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.topics[t.name] = t
+	r.topics[t.Name] = t
 	r.parts += t.partitions()
 }
 
@@ -55,9 +57,9 @@ func (r *registry) add(t *topic) {
 func (r *registry) retire(t *topic) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.topics, t.name)
+	delete(r.topics, t.Name)
 	r.parts -= t.partitions()
-	r.ended[t.id] = t
+	r.ended[t.ID] = t
 }
 
 // retired returns a topic that was retired and not forgotten, or nil.
@@ -96,12 +98,12 @@ func (b *Broker) sync(n meta.Name) *topic {
 		want = nil
 	}
 	have := b.topics.get(n)
-	if have != nil && (want == nil || want.ID != have.id) {
+	if have != nil && (want == nil || want.ID != have.ID) {
 		b.topics.retire(have)
 		if want == nil {
-			have.end(errDeleted(n))
+			have.life.End(errDeleted(n))
 		} else {
-			have.end(errReplaced(n))
+			have.life.End(errReplaced(n))
 		}
 		b.remover.kick()
 		have = nil
@@ -112,31 +114,31 @@ func (b *Broker) sync(n meta.Name) *topic {
 	case have == nil:
 		have = b.newTopic(want)
 		b.topics.add(have)
-	case have.version.Load() != want.Version:
-		have.info.Store(b.cfg.Defaults.info(want))
-		have.version.Store(want.Version)
+	case have.meta.Load().Version != want.Version:
+		have.meta.Store(want)
 	}
 	return have
 }
 
-// reconcile brings every name to what the metadata says, and returns the topics whose settings changed.
+// reconcile brings every name to what the metadata says, and returns the topics whose settings changed. It looks at the
+// names that the metadata changed since the last call; those before it stand as sync left them. One goroutine at a time
+// calls it.
 func (b *Broker) reconcile() (changed []*topic) {
 	v := b.cfg.Meta.View()
-	for m := range v.Topics("") {
-		have := b.topics.get(m.Name)
-		if have == nil || have.id != m.ID {
-			b.sync(m.Name)
-		} else if have.version.Load() != m.Version {
-			if t := b.sync(m.Name); t != nil {
+	for n := range v.ChangedTopics(b.topics.reconciled) {
+		m, err := v.Topic(n)
+		have := b.topics.get(n)
+		switch {
+		case err != nil && have == nil:
+		case err != nil || have == nil || have.ID != m.ID:
+			b.sync(n)
+		case have.meta.Load().Version != m.Version:
+			if t := b.sync(n); t != nil {
 				changed = append(changed, t)
 			}
 		}
 	}
-	for _, t := range b.topics.all() {
-		if m, err := v.Topic(t.name); err != nil || m.ID != t.id {
-			b.sync(t.name)
-		}
-	}
+	b.topics.reconciled = v
 	for range v.Deletions() {
 		b.remover.kick()
 		break
@@ -164,10 +166,10 @@ func (b *Broker) lookup(name string, id []byte) (*topic, error) {
 		}
 	}
 	switch {
-	case len(id) == 0 || string(id) == string(t.id[:]):
+	case len(id) == 0 || string(id) == string(t.ID[:]):
 		return t, nil
-	case len(id) != len(t.id):
-		return nil, fault.New(fault.InvalidArgument, "topic id of %d bytes: it has %d", len(id), len(t.id))
+	case len(id) != len(t.ID):
+		return nil, fault.New(fault.InvalidArgument, "topic id of %d bytes: it has %d", len(id), len(t.ID))
 	}
 	b.metrics.incarnationRefused.Inc()
 	return nil, errReplaced(n)

@@ -89,7 +89,7 @@ func (r *remover) Run(ctx context.Context) error {
 // remove takes one deleted incarnation off the disk and then out of the metadata. Every step may be repeated, so a crash
 // between two of them is made good by starting over: the data is either at its place, whole, or set aside.
 func (r *remover) remove(ctx context.Context, d *meta.Deletion) error {
-	if t := r.topics.get(d.Name); t != nil && t.id == d.ID {
+	if t := r.topics.get(d.Name); t != nil && t.ID == d.ID {
 		r.end(d.Name)
 	}
 	if t := r.topics.retired(d.ID); t != nil {
@@ -176,10 +176,10 @@ func (r *remover) closeRest(ctx context.Context) {
 	for _, t := range r.topics.allRetired() {
 		pending := false
 		for d := range r.store.View().Deletions() {
-			pending = pending || d.ID == t.id
+			pending = pending || d.ID == t.ID
 		}
 		if !pending && t.close(ctx) == nil {
-			r.topics.forget(t.id)
+			r.topics.forget(t.ID)
 		}
 	}
 }

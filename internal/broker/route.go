@@ -18,7 +18,7 @@ func (t *topic) route(records []record.Record) (int32, error) {
 	for _, r := range records[1:] {
 		if (r.Key == nil) != (key == nil) || !bytes.Equal(r.Key, key) {
 			return -1, fault.New(fault.InvalidArgument,
-				"publish to %s: the records have different keys, and so may belong to different partitions: publish each key by itself, or name the partition", t.full)
+				"publish to %s: the records have different keys, and so may belong to different partitions: publish each key by itself, or name the partition", t.Full)
 		}
 	}
 	if key == nil {

@@ -141,10 +141,10 @@ func (b *Broker) maintainPartition(ctx context.Context, t *topic, i int, p *part
 	n, err := p.Retain(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil && t.ended() == nil:
-		if held, ok := b.quiet.Allow("retain "+t.full, b.cfg.Now()); ok {
-			b.cfg.Logger.Warn("retention failed", "topic", t.full, "partition", i, "err", err, "held_back", held)
+		if held, ok := b.quiet.Allow("retain "+t.Full, b.cfg.Now()); ok {
+			b.cfg.Logger.Warn("retention failed", "topic", t.Full, "partition", i, "err", err, "held_back", held)
 		}
 	case n > 0:
-		b.cfg.Logger.Info("retention removed segments", "topic", t.full, "partition", i, "bytes", n)
+		b.cfg.Logger.Info("retention removed segments", "topic", t.Full, "partition", i, "bytes", n)
 	}
 }

@@ -45,9 +45,9 @@ func (b *Broker) Subscribe(ctx context.Context, spec SubscribeSpec) (*Subscriber
 		return nil, err
 	}
 	s := &Subscriber{b: b, t: t}
-	s.life, s.end = context.WithCancelCause(t.life)
+	s.life, s.end = context.WithCancelCause(&t.life)
 	s.info = SubscriberInfo{
-		Topic: t.full, TopicID: t.id, Partition: spec.Partition, Partitions: int32(t.partitions()), Reliable: t.fans == nil, //nolint:gosec // bounded by meta
+		Topic: t.Full, TopicID: t.ID, Partition: spec.Partition, Partitions: int32(t.partitions()), Reliable: t.fans == nil, //nolint:gosec // bounded by meta
 	}
 	t.subscribers[spec.Partition].Add(1)
 	if t.fans != nil {
@@ -57,7 +57,7 @@ func (b *Broker) Subscribe(ctx context.Context, spec SubscribeSpec) (*Subscriber
 		if ended := t.ended(); ended != nil {
 			return nil, ended
 		}
-		return nil, onTopic("subscribe to", t.full, err)
+		return nil, onTopic("subscribe to", t.Full, err)
 	}
 	return s, nil
 }

@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"path"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -12,28 +10,25 @@ import (
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
+	"github.com/leveemq/levee/internal/task"
 )
 
 // topic is one incarnation of a topic as this broker runs it.
 type topic struct {
-	name meta.Name
-	full string // namespace/name
-	id   meta.TopicID
-	info atomic.Pointer[TopicInfo]
+	partition.Topic
+	meta atomic.Pointer[meta.Topic] // as the metadata had it when its settings changed last
 
 	// A reliable topic has parts, a non-reliable one fans; the other is empty.
 	parts []*partition.Partition
 	fans  []*fan
 
 	subscribers []atomic.Int32 // by partition
-	changing    chan struct{}  // one slot: whoever changes the topic's settings holds it
+	changing    task.Turn      // whoever changes the topic's settings holds it
 	turn        atomic.Uint32  // the partition that the next record without a key goes to
-	version     atomic.Uint64  // of the settings in force; see meta.Topic.Version
 	noRoom      atomic.Int64   // when a publish was last refused because the disk is full, in ns since the epoch; 0: none since one succeeded
 
 	// life ends when the incarnation is deleted or the broker drains; its cause is what handles answer then.
-	life context.Context
-	end  context.CancelCauseFunc
+	life task.Life
 }
 
 // partitions returns how many partitions the topic has.
@@ -44,7 +39,7 @@ func (t *topic) ended() error {
 	if t.life.Err() == nil {
 		return nil
 	}
-	return context.Cause(t.life)
+	return context.Cause(&t.life)
 }
 
 // recently is for how long a refusal for want of room counts as a problem where nobody publishes any more.
@@ -71,39 +66,38 @@ func (t *topic) lacksRoom(now time.Time) bool {
 // has returns an error unless the topic has that partition.
 func (t *topic) has(n int32) error {
 	if n < 0 || int(n) >= t.partitions() {
-		return errNoPartition(t.full, n, t.partitions())
+		return errNoPartition(t.Full, n, t.partitions())
 	}
 	return nil
 }
 
 // newTopic makes the runtime of a topic. It does no I/O: partitions are opened by their first use or by Run.
 func (b *Broker) newTopic(m *meta.Topic) *topic {
-	t := &topic{name: m.Name, full: m.Name.String(), id: m.ID, changing: make(chan struct{}, 1)}
+	t := &topic{Topic: partition.Topic{Name: m.Name, Full: m.Name.String(), ID: m.ID, Incarnation: m.Incarnation}}
 	t.subscribers = make([]atomic.Int32, len(m.Partitions))
-	t.life, t.end = context.WithCancelCause(b.life)
-	t.info.Store(b.cfg.Defaults.info(m))
-	t.version.Store(m.Version)
+	t.life.Parent = b.life
+	t.meta.Store(m)
+	settings := b.cfg.Defaults.forPartition(m.Settings)
 	for i := range m.Partitions {
 		if m.Dispatch == NonReliable {
 			t.fans = append(t.fans, &fan{dropped: b.metrics.dropped})
 			continue
 		}
-		part := strconv.Itoa(i)
-		t.parts = append(t.parts, partition.New(partition.Config{
-			Log: seglog.Config{
-				FS: b.cfg.FS, Dir: path.Join(b.layout.topic(m.Name, m.Incarnation), part),
-				SalvageDir: path.Join(b.layout.salvage(m.Name, m.Incarnation), part),
-				Topic:      t.full, TopicID: m.ID, Partition: int32(i), //nolint:gosec // bounded by meta
-				MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry,
-				IndexInterval: b.cfg.IndexInterval,
-				Crash:         b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
-				Files: b.cfg.Files, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
-			},
-			Settings: b.cfg.Defaults.forPartition(m.Settings), Meta: b.cfg.Meta, Name: m.Name,
-			Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Age,
-		}))
+		t.parts = append(t.parts, partition.New(b.partitions, &t.Topic, int32(i), settings)) //nolint:gosec // bounded by meta
 	}
 	return t
+}
+
+// partitionConfig returns what all partitions of b have in common.
+func partitionConfig(b *Broker) *partition.Config {
+	return &partition.Config{
+		Log: seglog.Config{
+			FS: b.cfg.FS, MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry, IndexInterval: b.cfg.IndexInterval,
+			Crash: b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
+			Files: b.cfg.Files, MakeDir: partition.NewDirs(b.cfg.FS, b.cfg.DataDir, keptDirs).Make, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
+		},
+		Place: b.layout.partition, Meta: b.cfg.Meta, Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Age,
+	}
 }
 
 // applyAll applies s to every partition, and with ready to open ones only. It goes on after an error and returns the

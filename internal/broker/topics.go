@@ -24,7 +24,7 @@ func (b *Broker) CreateTopic(ctx context.Context, spec TopicSpec) (TopicInfo, er
 		return TopicInfo{}, onTopic("create topic", spec.Name, err)
 	}
 	t := b.sync(c.Name)
-	if t == nil || t.id != c.ID {
+	if t == nil || t.ID != c.ID {
 		// The broker stops, and the next run serves it; or somebody else has deleted it already. Made it was.
 		return *b.cfg.Defaults.info(r.Topic), nil
 	}
@@ -34,7 +34,7 @@ func (b *Broker) CreateTopic(ctx context.Context, spec TopicSpec) (TopicInfo, er
 			break
 		}
 	}
-	return *t.info.Load(), nil
+	return *b.cfg.Defaults.info(t.meta.Load()), nil
 }
 
 // creation turns a spec into the command that makes the topic.
@@ -109,30 +109,28 @@ func onPresent(b *Broker, name string, do func(t *topic) error) error {
 		if k := fault.KindOf(err); k != fault.Deleted && k != fault.NotFound {
 			return err
 		}
-		if now, gone := b.cfg.Meta.View().Topic(t.name); gone != nil || now.ID == t.id {
+		if now, gone := b.cfg.Meta.View().Topic(t.Name); gone != nil || now.ID == t.ID {
 			return err
 		}
-		b.sync(t.name)
+		b.sync(t.Name)
 	}
 }
 
 func (b *Broker) setTopic(ctx context.Context, t *topic, set Settings, unset []string) (TopicInfo, error) {
 	if err := set.check(); err != nil {
-		return TopicInfo{}, onTopic("set topic", t.full, err)
+		return TopicInfo{}, onTopic("set topic", t.Full, err)
 	}
-	select {
-	case t.changing <- struct{}{}:
-		defer func() { <-t.changing }()
-	case <-ctx.Done():
-		return TopicInfo{}, onTopic("set topic", t.full, context.Cause(ctx))
+	if !t.changing.Take(ctx.Done()) {
+		return TopicInfo{}, onTopic("set topic", t.Full, context.Cause(ctx))
 	}
-	m, ok := b.cfg.Meta.View().TopicByID(t.id)
+	defer t.changing.Give()
+	m, ok := b.cfg.Meta.View().TopicByID(t.ID)
 	if !ok {
-		return TopicInfo{}, errDeleted(t.name)
+		return TopicInfo{}, errDeleted(t.Name)
 	}
-	c := meta.SetTopic{Name: t.name, ID: t.id, Version: m.Version, Settings: set.toMeta(), Unset: unset}
+	c := meta.SetTopic{Name: t.Name, ID: t.ID, Version: m.Version, Settings: set.toMeta(), Unset: unset}
 	if err := c.Validate(); err != nil {
-		return TopicInfo{}, onTopic("set topic", t.full, err)
+		return TopicInfo{}, onTopic("set topic", t.Full, err)
 	}
 	before, after := b.cfg.Defaults.forPartition(m.Settings), b.cfg.Defaults.forPartition(m.Settings.Merge(c.Settings, c.Unset))
 	tighten := after.Mode == seglog.OnCommit && before.Mode != seglog.OnCommit
@@ -141,40 +139,38 @@ func (b *Broker) setTopic(ctx context.Context, t *topic, set Settings, unset []s
 		first.Mode, first.ModeChosen = seglog.OnCommit, after.ModeChosen
 		if err := t.applyAll(ctx, first, true); err != nil {
 			b.revert(ctx, t, before)
-			return TopicInfo{}, onTopic("flush for on_commit", t.full, err)
+			return TopicInfo{}, onTopic("flush for on_commit", t.Full, err)
 		}
 	}
 	if _, err := b.propose(ctx, c); err != nil {
 		if tighten && fault.KindOf(err) != fault.OutcomeUnknown {
 			b.revert(ctx, t, before)
 		}
-		return TopicInfo{}, onTopic("set topic", t.full, err)
+		return TopicInfo{}, onTopic("set topic", t.Full, err)
 	}
-	b.sync(t.name)
+	b.sync(t.Name)
 	b.applyLocked(ctx, t)
-	return *t.info.Load(), nil
+	return *b.cfg.Defaults.info(t.meta.Load()), nil
 }
 
 // applySettings brings the partitions of t to the settings that the metadata has.
 func (b *Broker) applySettings(ctx context.Context, t *topic) {
-	select {
-	case t.changing <- struct{}{}:
-		defer func() { <-t.changing }()
-	case <-ctx.Done():
+	if !t.changing.Take(ctx.Done()) {
 		return
 	}
+	defer t.changing.Give()
 	b.applyLocked(ctx, t)
 }
 
 // applyLocked is applySettings for who holds t.changing. A partition that cannot follow is left with what it had, which
 // its next open makes good; it is logged.
 func (b *Broker) applyLocked(ctx context.Context, t *topic) {
-	m, ok := b.cfg.Meta.View().TopicByID(t.id)
+	m, ok := b.cfg.Meta.View().TopicByID(t.ID)
 	if !ok {
 		return
 	}
 	if err := t.applyAll(ctx, b.cfg.Defaults.forPartition(m.Settings), false); err != nil && t.ended() == nil {
-		b.cfg.Logger.Warn("new settings do not hold on every partition yet; opening it again applies them", "topic", t.full, "err", err)
+		b.cfg.Logger.Warn("new settings do not hold on every partition yet; opening it again applies them", "topic", t.Full, "err", err)
 	}
 }
 
@@ -182,7 +178,7 @@ func (b *Broker) applyLocked(ctx context.Context, t *topic) {
 func (b *Broker) revert(ctx context.Context, t *topic, s partition.Settings) {
 	if err := t.applyAll(context.WithoutCancel(ctx), s, false); err != nil {
 		b.cfg.Logger.Warn("could not go back to the earlier fsync mode; the stricter one stays until the partition is opened again",
-			"topic", t.full, "err", err)
+			"topic", t.Full, "err", err)
 	}
 }
 
@@ -191,10 +187,10 @@ func (b *Broker) revert(ctx context.Context, t *topic, s partition.Settings) {
 // the topic may or may not be gone.
 func (b *Broker) DeleteTopic(ctx context.Context, name string) error {
 	return onPresent(b, name, func(t *topic) error {
-		if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.name, ID: t.id, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
-			return onTopic("delete topic", t.full, err)
+		if _, err := b.propose(ctx, meta.DeleteTopic{Name: t.Name, ID: t.ID, TimeMs: b.cfg.Now().UnixMilli()}); err != nil {
+			return onTopic("delete topic", t.Full, err)
 		}
-		b.sync(t.name)
+		b.sync(t.Name)
 		return nil
 	})
 }
@@ -208,7 +204,7 @@ func (b *Broker) UnloadTopic(ctx context.Context, name string) error {
 	}
 	for i, p := range t.parts {
 		if err := p.Unload(ctx); err != nil {
-			return fmt.Errorf("unload %s/%d: %w", t.full, i, err)
+			return fmt.Errorf("unload %s/%d: %w", t.Full, i, err)
 		}
 	}
 	return nil

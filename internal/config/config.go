@@ -74,7 +74,7 @@ type Storage struct {
 	BytesPerRead       int
 	ProducerExpiry     time.Duration
 	OpenFiles          int // segment files kept open at once
-	OpenParallel       int // partitions opened side by side at start; 0: twice the cores
+	OpenParallel       int // partitions opened side by side at start; 0: eight times the cores
 	VerifyAllOnOpen    bool
 	RepairChecksumTail bool
 	StrictStart        bool // a partition that cannot be opened stops the start

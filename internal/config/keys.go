@@ -95,7 +95,7 @@ func storage(s *Storage) []key {
 		{"storage.bytes_per_read", "", "1MiB", "Most bytes that one read of a log returns; one batch is returned in any case.", size[int]{&s.BytesPerRead, kib, 64 * mib, ""}},
 		{"storage.producer_expiry", "", "7d", "Idempotent producers that were idle for so long are forgotten.", duration{&s.ProducerExpiry, time.Minute, forever, ""}},
 		{"storage.open_files", "", "4096", "Segment files kept open at once, of all partitions together.", count{&s.OpenFiles, 16, 1_000_000, ""}},
-		{"storage.open_parallel", "", "0", "Partitions opened side by side at start.", count{&s.OpenParallel, 1, 1024, "twice the number of cores"}},
+		{"storage.open_parallel", "", "0", "Partitions opened side by side at start.", count{&s.OpenParallel, 1, 1024, "eight times the number of cores"}},
 		{"storage.verify_all_on_open", "", "false", "Read every segment in full at start, not only the newest of each partition.", boolean{&s.VerifyAllOnOpen}},
 		{"storage.repair_checksum_tail", "", "false", "Cut a damaged batch at the end of a log that would otherwise be refused. What is cut is kept in salvage/.", boolean{&s.RepairChecksumTail}},
 		{"storage.strict_start", "", "false", "A partition that cannot be opened stops the start. Without it, that partition alone is unavailable.", boolean{&s.StrictStart}},

@@ -163,3 +163,76 @@ func (n *node[K, V]) turnLeft() *node[K, V] {
 	top.measure()
 	return &top
 }
+
+// changes visits, in order, the keys at which t and old differ: that only one of them has, or with values of which equal
+// says no. What they share is skipped as a whole, so versions that few changes lie between cost O(log n) a change.
+func (t tree[K, V]) changes(old tree[K, V], equal func(a, b V) bool) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		var a, b walk[K, V]
+		a.push(t.root)
+		b.push(old.root)
+		for {
+			x, y := a.next(), b.next()
+			switch {
+			case x == nil && y == nil:
+				return
+			case x != nil && y != nil && x.whole && y.whole && x.node == y.node:
+				a.pop()
+				b.pop()
+			case x != nil && x.whole && (y == nil || !y.whole || x.height >= y.height): // the taller one, to come to what they share
+				a.open()
+			case y != nil && y.whole:
+				b.open()
+			case y == nil || x != nil && x.key < y.key:
+				if !yield(a.pop().key) {
+					return
+				}
+			case x == nil || y.key < x.key:
+				if !yield(b.pop().key) {
+					return
+				}
+			default:
+				if x, y := a.pop(), b.pop(); !equal(x.value, y.value) && !yield(x.key) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walk is what is left of a tree to visit, the next last.
+type walk[K cmp.Ordered, V any] []step[K, V]
+
+// step is one node, or with whole everything below it, too.
+type step[K cmp.Ordered, V any] struct {
+	*node[K, V]
+	whole bool
+}
+
+func (w *walk[K, V]) push(n *node[K, V]) {
+	if n != nil {
+		*w = append(*w, step[K, V]{n, true})
+	}
+}
+
+// next returns the next step, or nil. It is valid until the walk changes.
+func (w walk[K, V]) next() *step[K, V] {
+	if len(w) == 0 {
+		return nil
+	}
+	return &w[len(w)-1]
+}
+
+func (w *walk[K, V]) pop() step[K, V] {
+	s := (*w)[len(*w)-1]
+	*w = (*w)[:len(*w)-1]
+	return s
+}
+
+// open replaces a whole subtree, which must be next, by its parts.
+func (w *walk[K, V]) open() {
+	n := w.pop().node
+	w.push(n.right)
+	*w = append(*w, step[K, V]{n, false})
+	w.push(n.left)
+}

@@ -107,6 +107,25 @@ func (v *View) Topics(namespace string) iter.Seq[*Topic] {
 	}
 }
 
+// ChangedTopics visits the names whose topic is not what it was in an older view: made, replaced, deleted, or changed in
+// any way. It takes time for what changed, not for what there is. nil stands for the view in which there is nothing.
+func (v *View) ChangedTopics(since *View) iter.Seq[Name] {
+	if since == nil {
+		since = &View{}
+	}
+	return func(yield func(Name) bool) {
+		for key := range v.topics.changes(since.topics, func(a, b *Topic) bool { return a == b }) {
+			t, ok := v.topics.get(key)
+			if !ok {
+				t, _ = since.topics.get(key)
+			}
+			if !yield(t.Name) {
+				return
+			}
+		}
+	}
+}
+
 // TopicCount returns how many topics there are.
 func (v *View) TopicCount() int { return v.topics.len() }
 

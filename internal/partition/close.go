@@ -83,10 +83,8 @@ func (p *Partition) Close(ctx context.Context, reason error) error {
 		s.State, s.Err = Closed, reason
 	}
 	p.mu.Unlock()
-	p.end(reason)
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
+	p.life.End(reason)
+	if !p.turn.Take(ctx.Done()) {
 		return fault.New(fault.KindOf(context.Cause(ctx)), "close %s: it is still being opened: %w", p.ledger.where(), context.Cause(ctx))
 	}
 	defer p.giveTurn()
@@ -117,21 +115,23 @@ func shut(l *seglog.Log) error {
 
 // takeTurn waits until nobody opens, unloads, applies or closes.
 func (p *Partition) takeTurn(ctx context.Context) error {
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
-		return p.stopping(ctx)
-	case <-p.life.Done():
-		return context.Cause(p.life)
+	for !p.turn.Try() {
+		select {
+		case <-p.turn.Freed():
+		case <-ctx.Done():
+			return p.stopping(ctx)
+		case <-p.life.Done():
+			return context.Cause(&p.life)
+		}
 	}
 	if p.life.Err() != nil {
 		p.giveTurn()
-		return context.Cause(p.life)
+		return context.Cause(&p.life)
 	}
 	return nil
 }
 
-func (p *Partition) giveTurn() { <-p.turn }
+func (p *Partition) giveTurn() { p.turn.Give() }
 
 func (p *Partition) stopping(ctx context.Context) error {
 	return fault.New(fault.KindOf(context.Cause(ctx)), "%s: %w", p.ledger.where(), context.Cause(ctx))

@@ -12,20 +12,19 @@ import (
 // names the topic's incarnation and the generation it was decided on, so a stale partition changes nothing.
 type ledger struct {
 	store     meta.Store
-	name      meta.Name
-	id        meta.TopicID
+	topic     *Topic
 	partition int32
 }
 
 // where names the partition as errors and logs do.
-func (l *ledger) where() string { return fmt.Sprintf("%s/%d", l.name, l.partition) }
+func (l *ledger) where() string { return fmt.Sprintf("%s/%d", l.topic.Full, l.partition) }
 
 // read returns the partition's entry. It fails with kind deleted where this incarnation is gone.
 func (l *ledger) read() (meta.Partition, error) {
-	t, ok := l.store.View().TopicByID(l.id)
+	t, ok := l.store.View().TopicByID(l.topic.ID)
 	if !ok || int(l.partition) >= len(t.Partitions) {
-		return meta.Partition{}, fault.New(fault.Deleted, "topic %s was deleted: create it again, or open the one that has its name now", l.name).
-			With("topic", l.name)
+		return meta.Partition{}, fault.New(fault.Deleted, "topic %s was deleted: create it again, or open the one that has its name now", l.topic.Full).
+			With("topic", l.topic.Full)
 	}
 	return t.Partitions[l.partition], nil
 }
@@ -33,7 +32,7 @@ func (l *ledger) read() (meta.Partition, error) {
 // reserve makes offsets below through assignable.
 func (l *ledger) reserve(ctx context.Context, generation uint32, through int64) error {
 	_, err := l.store.Propose(ctx, meta.ReserveOffsets{
-		Name: l.name, ID: l.id, Partition: l.partition, Generation: generation, Through: through,
+		Name: l.topic.Name, ID: l.topic.ID, Partition: l.partition, Generation: generation, Through: through,
 	})
 	if err != nil {
 		return fmt.Errorf("reserve offsets of %s: %w", l.where(), err)
@@ -44,7 +43,7 @@ func (l *ledger) reserve(ctx context.Context, generation uint32, through int64) 
 // raise moves the partition from the generation in entry to the next and returns the entry that holds then.
 func (l *ledger) raise(ctx context.Context, entry meta.Partition, reserved int64) (meta.Partition, error) {
 	r, err := l.store.Propose(ctx, meta.NewGeneration{
-		Name: l.name, ID: l.id, Partition: l.partition, From: entry.Generation, To: entry.Generation + 1, Reserved: reserved,
+		Name: l.topic.Name, ID: l.topic.ID, Partition: l.partition, From: entry.Generation, To: entry.Generation + 1, Reserved: reserved,
 	})
 	if err != nil {
 		return entry, fmt.Errorf("start a generation of %s: %w", l.where(), err)

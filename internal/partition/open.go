@@ -23,19 +23,31 @@ func (p *Partition) open(ctx context.Context, attempt chan struct{}) {
 	}
 	defer p.giveTurn()
 	if p.cfg.Slots != nil {
-		select {
-		case p.cfg.Slots <- struct{}{}:
-			defer func() { <-p.cfg.Slots }()
-		case <-ctx.Done():
-			p.settle(attempt, nil, p.stopping(ctx))
-			return
-		case <-p.life.Done():
-			p.settle(attempt, nil, context.Cause(p.life))
+		if err := p.takeSlot(ctx); err != nil {
+			p.settle(attempt, nil, err)
 			return
 		}
+		defer func() { <-p.cfg.Slots }()
 	}
 	l, err := p.openLog(ctx)
 	p.settle(attempt, l, err)
+}
+
+// takeSlot waits until fewer partitions open than may do so side by side.
+func (p *Partition) takeSlot(ctx context.Context) error {
+	select {
+	case p.cfg.Slots <- struct{}{}:
+		return nil
+	default: // to wait for the end of a life costs memory that is kept
+	}
+	select {
+	case p.cfg.Slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return p.stopping(ctx)
+	case <-p.life.Done():
+		return context.Cause(&p.life)
+	}
 }
 
 // settle ends an attempt.
@@ -62,7 +74,7 @@ func (p *Partition) settle(attempt chan struct{}, l *seglog.Log, err error) {
 			if p.mu.failures < 6 {
 				pause = firstRetry << p.mu.failures
 			}
-			p.mu.retryAt = p.cfg.Now().Add(pause)
+			p.mu.retryAt = p.cfg.now().Add(pause)
 			p.mu.failures++
 		}
 	default:
@@ -72,7 +84,7 @@ func (p *Partition) settle(attempt chan struct{}, l *seglog.Log, err error) {
 	}
 	p.mu.Unlock()
 	if err != nil {
-		p.cfg.Logger.Error("partition is unavailable", "partition", p.ledger.where(), "err", err)
+		p.cfg.logger().Error("partition is unavailable", "partition", p.ledger.where(), "err", err)
 	}
 }
 
@@ -101,13 +113,13 @@ func (p *Partition) openLog(ctx context.Context) (_ *seglog.Log, err error) {
 	volatile := s.Mode != seglog.OnCommit
 	// Where the broker's defaults made the topic on_commit only now, the run that crashed may have used it otherwise.
 	doubtful := !volatile && !s.ModeChosen && crash == seglog.MachineCrash && entry.Reserved > 0
-	fresh, err := p.fresh(entry)
+	cfg := p.logConfig()
+	fresh, err := p.fresh(entry, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	cfg := p.cfg.Log
 	cfg.Mode, cfg.FsyncInterval, cfg.SegmentBytes, cfg.Retention = s.Mode, s.FsyncInterval, s.SegmentBytes, s.Retention
-	cfg.Crash, cfg.Limit, cfg.Generation = crash, p.limit, entry.Generation
+	cfg.Crash, cfg.Limit, cfg.Generation = crash, &p.limit, entry.Generation
 	p.limit.reset(entry.Reserved, volatile, entry.Generation)
 	l, report, err := seglog.Open(cfg)
 	if err != nil {
@@ -129,13 +141,13 @@ func (p *Partition) openLog(ctx context.Context) (_ *seglog.Log, err error) {
 
 // fresh reports whether nothing was ever appended: the log makes its directory, durably, before its first append, and
 // suspect has not marked the reservation.
-func (p *Partition) fresh(entry meta.Partition) (bool, error) {
+func (p *Partition) fresh(entry meta.Partition, dir string) (bool, error) {
 	if entry.Reserved != 0 && entry.Reserved != FirstReservation {
 		return false, nil
 	}
-	there, err := vfs.Exists(p.cfg.Log.FS, p.cfg.Log.Dir)
+	there, err := vfs.Exists(p.cfg.Log.FS, dir)
 	if err != nil {
-		return false, fault.New(fault.IO, "%s: look for %s: %w", p.ledger.where(), p.cfg.Log.Dir, err).With("file", p.cfg.Log.Dir)
+		return false, fault.New(fault.IO, "%s: look for %s: %w", p.ledger.where(), dir, err).With("file", dir)
 	}
 	return !there, nil
 }
@@ -152,7 +164,7 @@ func (p *Partition) suspect(ctx context.Context, entry meta.Partition) {
 	}
 	// The added offsets tell an empty log that lost all it had from one that never had anything.
 	if _, err := p.ledger.raise(ctx, entry, entry.Reserved+minBlock); err != nil {
-		p.cfg.Logger.Error("could not record that records may be lost; it is tried again with the next attempt to open",
+		p.cfg.logger().Error("could not record that records may be lost; it is tried again with the next attempt to open",
 			"partition", p.ledger.where(), "err", err)
 		return
 	}
@@ -221,7 +233,7 @@ func (p *Partition) startGeneration(ctx context.Context, l *seglog.Log, entry me
 		return fmt.Errorf("start generation %d of %s: %w", entry.Generation, p.ledger.where(), err)
 	}
 	if lost != nil {
-		p.cfg.Logger.Warn("records may have been lost in the crash: their offsets are declared lost",
+		p.cfg.logger().Warn("records may have been lost in the crash: their offsets are declared lost",
 			"partition", p.ledger.where(), "from", lost.From, "to", lost.To, "generation", entry.Generation)
 	}
 	return nil

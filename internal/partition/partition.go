@@ -14,19 +14,35 @@ import (
 	"github.com/leveemq/levee/internal/task"
 )
 
-// Config is what one partition needs. Slots, Logger and Now may be nil.
+// Config is what the partitions of a broker have in common. It is shared, since there may be very many of them: nobody may
+// change it once New was called with it. Slots, Logger and Now may be nil.
 type Config struct {
-	// Log is how the log is opened. Topic, TopicID, Partition, FS and Dir are required; Mode, FsyncInterval, Retention
-	// and SegmentBytes are its settings until Apply changes them; Crash says how the run before this one ended. Limit is
-	// the partition's own and must be nil.
-	Log      seglog.Config
-	Settings Settings // until Apply changes them
-	Meta     meta.Store
-	Name     meta.Name     // of the topic
-	Tasks    *task.Group   // runs opening and reserving; outlives the partition
-	Slots    chan struct{} // bounds how many partitions open side by side; nil: no bound
-	Logger   *slog.Logger
-	Now      func() time.Time
+	// Log is how logs are opened. FS is required; Crash says how the run before this one ended. What tells one log from
+	// another, its settings and Limit are each partition's own and must not be set.
+	Log    seglog.Config
+	Place  func(t *Topic, n int32) (data, salvage string) // the directories of a partition
+	Meta   meta.Store
+	Tasks  *task.Group   // runs opening and reserving; outlives the partitions
+	Slots  chan struct{} // bounds how many partitions open side by side; nil: no bound
+	Logger *slog.Logger
+	Now    func() time.Time
+}
+
+func (c *Config) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
+}
+
+func (c *Config) logger() *slog.Logger { return obs.Logger(c.Logger) }
+
+// Topic is one incarnation of a topic, as its partitions share it. It never changes.
+type Topic struct {
+	Name        meta.Name
+	Full        string // namespace/name
+	ID          meta.TopicID
+	Incarnation uint64
 }
 
 // Settings are what can change while a partition is in use. Tightening the mode to on_commit must be applied before the
@@ -70,16 +86,14 @@ type Status struct {
 
 // Partition is one partition of one incarnation of a topic. It is safe for concurrent use.
 type Partition struct {
-	cfg    Config
-	ledger *ledger
-	limit  *reservation
+	cfg    *Config
+	ledger ledger
+	limit  reservation
 
-	// life ends when the partition closes; its cause is why. It is the partition's own run, not a caller's.
-	life context.Context
-	end  context.CancelCauseFunc
+	life task.Life // ends when the partition closes; its cause is why. It is the partition's own run, not a caller's
 
 	log  atomic.Pointer[seglog.Log] // the open log; nil while there is none
-	turn chan struct{}              // held by whoever opens, unloads, applies or closes
+	turn task.Turn                  // held by whoever opens, unloads, applies or closes
 
 	mu struct {
 		sync.Mutex
@@ -99,21 +113,22 @@ const (
 	lastRetry  = time.Minute
 )
 
-// New returns a partition that is opened by its first use, or by Ready. It does no I/O.
-func New(cfg Config) *Partition {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	cfg.Logger = obs.Logger(cfg.Logger)
-	p := &Partition{cfg: cfg, turn: make(chan struct{}, 1)}
-	p.life, p.end = context.WithCancelCause(context.Background())
-	p.ledger = &ledger{store: cfg.Meta, name: cfg.Name, id: cfg.Log.TopicID, partition: cfg.Log.Partition}
-	p.limit = &reservation{
-		ledger: p.ledger, tasks: cfg.Tasks, life: p.life, logger: cfg.Logger, now: cfg.Now, turn: make(chan struct{}, 1),
-	}
+// New returns partition n of a topic, with settings until Apply changes them. It is opened by its first use, or by Ready.
+// New does no I/O.
+func New(cfg *Config, t *Topic, n int32, s Settings) *Partition {
+	p := &Partition{cfg: cfg, ledger: ledger{store: cfg.Meta, topic: t, partition: n}}
+	p.limit.cfg, p.limit.ledger, p.limit.life = cfg, &p.ledger, &p.life
 	p.mu.crash = cfg.Log.Crash
-	p.mu.settings = cfg.Settings
+	p.mu.settings = s
 	return p
+}
+
+// logConfig returns how the partition's log is opened.
+func (p *Partition) logConfig() seglog.Config {
+	c, t := p.cfg.Log, p.ledger.topic
+	c.Dir, c.SalvageDir = p.cfg.Place(t, p.ledger.partition)
+	c.Topic, c.TopicID, c.Partition = t.Full, t.ID, p.ledger.partition
+	return c
 }
 
 // Status returns where the partition stands.
@@ -134,6 +149,13 @@ func (p *Partition) Status() Status {
 func (p *Partition) Ready(ctx context.Context) error {
 	_, err := p.use(ctx)
 	return err
+}
+
+// Prepare has the partition opened ahead of its turn where nobody has tried yet. It returns at once.
+func (p *Partition) Prepare() {
+	if p.log.Load() == nil && p.Status().State == Opening {
+		_, _ = p.begin(true) // the outcome shows in Status
+	}
 }
 
 // use returns the open log.
@@ -171,7 +193,7 @@ func (p *Partition) begin(tried bool) (chan struct{}, error) {
 	case p.mu.attempt != nil:
 		defer p.mu.Unlock()
 		return p.mu.attempt, nil
-	case s.State == Unavailable && (tried || p.mu.retryAt.IsZero() || p.cfg.Now().Before(p.mu.retryAt)):
+	case s.State == Unavailable && (tried || p.mu.retryAt.IsZero() || p.cfg.now().Before(p.mu.retryAt)):
 		defer p.mu.Unlock()
 		return nil, s.Err
 	}
@@ -191,7 +213,7 @@ func (p *Partition) begin(tried bool) (chan struct{}, error) {
 // It returns at once.
 func (p *Partition) RetryDue() {
 	p.mu.Lock()
-	due := p.mu.status.State == Unavailable && !p.mu.retryAt.IsZero() && !p.cfg.Now().Before(p.mu.retryAt)
+	due := p.mu.status.State == Unavailable && !p.mu.retryAt.IsZero() && !p.cfg.now().Before(p.mu.retryAt)
 	p.mu.Unlock()
 	if due {
 		_, _ = p.begin(false) // the outcome shows in Status

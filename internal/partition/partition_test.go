@@ -59,18 +59,20 @@ func (w *world) entry() meta.Partition {
 	return t.Partitions[0]
 }
 
-func (w *world) config(tasks *task.Group, mode seglog.Mode, crash seglog.Crash) Config {
+func (w *world) config(tasks *task.Group, crash seglog.Crash) *Config {
 	store := w.store
 	if store == nil {
 		store = w.meta
 	}
-	return Config{
-		Log: seglog.Config{
-			FS: w.fs, Dir: dir, SalvageDir: "/data/salvage", Topic: "default/t", TopicID: w.topic.ID, Crash: crash,
-		},
-		Settings: Settings{Mode: mode, ModeChosen: w.chosen, FsyncInterval: time.Hour, SegmentBytes: 1 << 20},
-		Meta:     store, Name: w.topic.Name, Tasks: tasks,
+	return &Config{
+		Log: seglog.Config{FS: w.fs, Crash: crash}, Meta: store, Tasks: tasks,
+		Place: func(*Topic, int32) (data, salvage string) { return dir, "/data/salvage" },
 	}
+}
+
+func (w *world) new(cfg *Config, mode seglog.Mode) *Partition {
+	t := &Topic{Name: w.topic.Name, Full: w.topic.Name.String(), ID: w.topic.ID, Incarnation: w.topic.Incarnation}
+	return New(cfg, t, 0, Settings{Mode: mode, ModeChosen: w.chosen, FsyncInterval: time.Hour, SegmentBytes: 1 << 20})
 }
 
 // run opens a partition for the time of fn and then leaves it, closed, as a process that dies leaves it: whoever wants
@@ -78,7 +80,7 @@ func (w *world) config(tasks *task.Group, mode seglog.Mode, crash seglog.Crash) 
 func (w *world) run(mode seglog.Mode, crash seglog.Crash, fn func(p *Partition)) {
 	w.t.Helper()
 	tasks := task.NewGroup(context.Background())
-	p := New(w.config(tasks, mode, crash))
+	p := w.new(w.config(tasks, crash), mode)
 	defer func() {
 		_ = p.Close(context.Background(), errors.New("the test is over"))
 		if err := tasks.Wait(); err != nil {
@@ -287,9 +289,9 @@ func TestPassingErrorIsRetried(t *testing.T) {
 		return nil
 	})
 	tasks := task.NewGroup(context.Background())
-	cfg := w.config(tasks, seglog.OnCommit, seglog.CleanStop)
+	cfg := w.config(tasks, seglog.CleanStop)
 	cfg.Now = func() time.Time { return now }
-	p := New(cfg)
+	p := w.new(cfg, seglog.OnCommit)
 	ctx := context.Background()
 	for i, step := range []struct {
 		wait time.Duration
@@ -339,6 +341,35 @@ func TestUnloadAndUseAgain(t *testing.T) {
 		}
 		if h := readAll(t, p); len(h.lost) != 0 || h.values[0] != "a" || h.values[1] != "b" {
 			t.Fatalf("%+v", h)
+		}
+	})
+}
+
+// TestPrepareOpensAhead: who only looks has a partition opened that nobody has tried yet, and none that was unloaded.
+func TestPrepareOpensAhead(t *testing.T) {
+	w := newWorld(t, seglog.OnCommit)
+	w.run(seglog.OnCommit, seglog.CleanStop, func(p *Partition) { mustAppend(t, p, "a") })
+	entered := make(chan struct{})
+	var once sync.Once
+	w.fs.SetHook(func(op vfs.Op) error {
+		if strings.HasPrefix(op.Path, dir) {
+			once.Do(func() { close(entered) })
+		}
+		return nil
+	})
+	w.run(seglog.OnCommit, seglog.CleanStop, func(p *Partition) {
+		p.Prepare()
+		<-entered
+		p.Prepare() // one attempt is enough
+		if err := p.Ready(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Unload(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		p.Prepare()
+		if s := p.Status(); s.State != Unloaded {
+			t.Fatalf("looking at it opened it again: %v", s.State)
 		}
 	})
 }

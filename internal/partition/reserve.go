@@ -3,10 +3,11 @@ package partition
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/leveemq/levee/internal/task"
 )
 
 // How many offsets one reservation adds. A block that lasted less than fastBlock is followed by one twice as large, one
@@ -32,24 +33,17 @@ const (
 // reservation too many costs one metadata command, one too few costs two records under one offset.
 type reservation struct {
 	ledger *ledger
-	tasks  tasks
-	life   context.Context // the partition's own lifetime: Extend has no caller whose context it could use
-	logger *slog.Logger
-	now    func() time.Time
+	cfg    *Config
+	life   *task.Life // the partition's own lifetime: Extend has no caller whose context it could use
 
 	limit   atomic.Int64 // first offset that may not be assigned
 	ahead   atomic.Int64 // an assigned offset from here on starts the next extension
-	turn    chan struct{}
+	turn    task.Turn
 	started time.Time // when the newest block was reserved; zero before the first; owned by turn
 	block   int64     // size of the newest block; owned by turn
 
 	volatile   bool   // owned by turn
 	generation uint32 // the reservation is asked for under it; owned by turn
-}
-
-// tasks starts goroutines; *task.Group does.
-type tasks interface {
-	Go(name string, fn func(ctx context.Context) error) bool
 }
 
 // Offset returns the first offset that may not be assigned yet.
@@ -65,12 +59,12 @@ func (r *reservation) Assigned(last int64) {
 	if last < ahead || !r.ahead.CompareAndSwap(ahead, math.MaxInt64) {
 		return
 	}
-	r.tasks.Go("reserve offsets", func(ctx context.Context) error {
+	r.cfg.Tasks.Go("reserve offsets", func(ctx context.Context) error {
 		limit := r.limit.Load()
 		if err := r.extend(ctx, limit, true); err != nil {
 			// Appends go on within what is left, so the next attempt waits until half of that is used, too.
 			r.ahead.CompareAndSwap(math.MaxInt64, last+1+(limit-last)/2)
-			r.logger.Warn("could not reserve offsets ahead", "topic", r.ledger.where(), "left", limit-last-1, "err", err)
+			r.cfg.logger().Warn("could not reserve offsets ahead", "topic", r.ledger.where(), "left", limit-last-1, "err", err)
 		}
 		return nil
 	})
@@ -78,8 +72,8 @@ func (r *reservation) Assigned(last int64) {
 
 // reset makes limit the reservation of a log that is about to be used, under a generation.
 func (r *reservation) reset(limit int64, volatile bool, generation uint32) {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
+	r.turn.Take(nil)
+	defer r.turn.Give()
 	r.volatile, r.generation, r.started = volatile, generation, time.Time{}
 	r.block = max(r.block, minBlock)
 	r.limit.Store(limit)
@@ -94,7 +88,7 @@ func (r *reservation) loosen(ctx context.Context) error {
 	if err := r.take(ctx); err != nil {
 		return err
 	}
-	defer func() { <-r.turn }()
+	defer r.turn.Give()
 	if r.volatile {
 		return nil
 	}
@@ -108,12 +102,14 @@ func (r *reservation) loosen(ctx context.Context) error {
 }
 
 func (r *reservation) take(ctx context.Context) error {
-	select {
-	case r.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for !r.turn.Try() {
+		select {
+		case <-r.turn.Freed():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	return nil
 }
 
 // extend raises the limit above need. Several callers at once share one command.
@@ -121,7 +117,7 @@ func (r *reservation) extend(ctx context.Context, need int64, background bool) e
 	if err := r.take(ctx); err != nil {
 		return fmt.Errorf("reserve offsets of %s: %w", r.ledger.where(), err)
 	}
-	defer func() { <-r.turn }()
+	defer r.turn.Give()
 	limit := r.limit.Load()
 	if limit > need {
 		return nil
@@ -130,7 +126,7 @@ func (r *reservation) extend(ctx context.Context, need int64, background bool) e
 		r.limit.Store(need + durableStep)
 		return nil
 	}
-	now := r.now()
+	now := r.cfg.now()
 	r.block = nextBlock(r.block, r.started, now)
 	next := max(limit, need+1) + r.block
 	if err := r.ledger.reserve(ctx, r.generation, next); err != nil {
@@ -140,7 +136,7 @@ func (r *reservation) extend(ctx context.Context, need int64, background bool) e
 	r.limit.Store(next)
 	r.ahead.Store(next - r.block/2)
 	if !background {
-		r.logger.Debug("appends waited for offsets to be reserved", "topic", r.ledger.where(), "through", next-1)
+		r.cfg.logger().Debug("appends waited for offsets to be reserved", "topic", r.ledger.where(), "through", next-1)
 	}
 	return nil
 }

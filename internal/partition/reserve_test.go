@@ -385,9 +385,9 @@ func TestOffsetsOfWhatWasCutOffAreNotUsedAgain(t *testing.T) {
 		}
 	})
 	tasks := task.NewGroup(context.Background())
-	cfg := w.config(tasks, seglog.OnCommit, seglog.CleanStop)
+	cfg := w.config(tasks, seglog.CleanStop)
 	cfg.Log.RepairChecksumTail = true
-	p := New(cfg)
+	p := w.new(cfg, seglog.OnCommit)
 	h := readAll(t, p)
 	if len(h.lost) != 1 || h.lost[0] != (seglog.Range{From: 1, To: 2}) || h.values[0] != "a" {
 		t.Errorf("%+v", h)

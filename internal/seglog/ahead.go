@@ -42,7 +42,7 @@ func (l *Log) writeAhead(h *handle, size int) {
 	b := unwritten()[end%segfmt.UnwrittenPeriod:]
 	l.tail.ahead = to
 	if _, err := h.WriteAt(b[:to-end], end); err != nil {
-		l.cfg.Logger.Debug("could not write ahead; writes go on without", "file", h.seg.path, "error", err)
+		l.cfg.log().Debug("could not write ahead; writes go on without", "file", h.seg.path, "error", err)
 		l.tail.ahead = l.segmentBytes()
 		return
 	}
@@ -58,7 +58,7 @@ func (l *Log) cutAhead() {
 		l.cfg.Files.release(h)
 	}
 	if err != nil {
-		l.cfg.Logger.Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
+		l.cfg.log().Warn("could not give back reserved space", "file", l.tail.active.path, "error", err)
 		return
 	}
 	l.tail.reserved, l.tail.ahead = l.tail.end, 0

@@ -57,7 +57,6 @@ type Config struct {
 	// Generation is what the first frame carries while the log is empty; default 1. See StartGeneration for later ones.
 	Generation uint32
 
-	Mode          Mode
 	FsyncInterval time.Duration // Periodic only; default 250ms
 	SegmentBytes  int64         // default 256 MiB
 	IndexInterval int64         // bytes between index entries; default 4 KiB
@@ -67,6 +66,7 @@ type Config struct {
 	Retention      Retention
 	ProducerExpiry time.Duration // idle idempotent producers are forgotten after; default 7 days
 
+	Mode               Mode
 	Crash              Crash // how the previous run ended
 	VerifyAllOnOpen    bool  // read sealed segments in full, too
 	RepairChecksumTail bool  // cut a bad complete batch at the tail that would otherwise be refused
@@ -77,12 +77,17 @@ type Config struct {
 	Limit OffsetLimit
 
 	Files   *Files           // shared descriptors; nil: the log has its own
+	MakeDir MakeDir          // nil: as vfs.MkdirSync does
 	Metrics *Metrics         // nil: none
 	Logger  *slog.Logger     // nil: silent
 	Now     func() time.Time // broker's clock, for retention and producers' expiry only; nil: time.Now
 
 	ahead aheadRule // tests use smaller numbers
 }
+
+// MakeDir makes the directory of a log that has no segment yet, with all above it. When it returns nil all their names are
+// on the device, whoever made them.
+type MakeDir func(dir string) error
 
 // Retention says what may be removed from the head, in whole sealed segments. Zero means no limit.
 type Retention struct {

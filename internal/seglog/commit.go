@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
@@ -26,10 +27,19 @@ type request struct {
 
 // newRequest returns a request for Append, used before or new.
 func (l *Log) newRequest() *request {
-	if r, ok := l.requests.Get().(*request); ok {
+	if r, ok := l.pool().Get().(*request); ok {
 		return r
 	}
 	return &request{done: make(chan struct{}, 1)}
+}
+
+// pool returns the requests that Append uses again. Most logs are only ever submitted to, and have none.
+func (l *Log) pool() *sync.Pool {
+	if p := l.requests.Load(); p != nil {
+		return p
+	}
+	l.requests.CompareAndSwap(nil, &sync.Pool{})
+	return l.requests.Load()
 }
 
 // Submit queues a batch and returns; a.Done tells the outcome. It blocks only while the queue is full. An error means
@@ -51,7 +61,7 @@ func (l *Log) Append(ctx context.Context, batch []byte) (Result, error) {
 	r.a = &r.own
 	lead, err := l.enqueue(ctx, r)
 	if err != nil {
-		l.requests.Put(r)
+		l.pool().Put(r)
 		return Result{}, err
 	}
 	if lead {
@@ -62,7 +72,7 @@ func (l *Log) Append(ctx context.Context, batch []byte) (Result, error) {
 	}
 	res, err := r.own.Result, r.own.Err
 	r.own, r.a = Append{}, nil
-	l.requests.Put(r)
+	l.pool().Put(r)
 	return res, err
 }
 
@@ -184,6 +194,9 @@ func (l *Log) commitOnce() {
 // startCommitter hands the tail to a goroutine that lives until the queue is empty.
 func (l *Log) startCommitter() {
 	started := l.tasks.Go("committer", func(context.Context) error {
+		if l.mode() != OnCommit {
+			runtime.Gosched() // who else is about to publish saves a write: there is no flush during which they gather
+		}
 		for q := l.take(); q != nil; q = l.take() {
 			l.commit(q)
 			l.gather(len(q))
@@ -399,7 +412,7 @@ func (l *Log) noteWritten(buf []byte) {
 				panic("seglog: BUG: wrote a frame that does not follow: " + err.Error())
 			}
 		}
-		l.tail.index.note(l.tail.end, &f)
+		l.tail.index.Note(l.tail.end, &f)
 		l.tail.end += int64(f.Size())
 		l.tail.chain.seq, l.tail.chain.offset = f.Seq+1, f.NextOffset()
 		l.tail.lastGen = uint32(f.Batch.Generation)

@@ -78,10 +78,12 @@ func (l *Log) flushBeside() error {
 	if err := l.syncView(); err != nil {
 		return err
 	}
-	return l.exclusive(l.tasks.Context(), func() error {
+	return l.exclusive(context.Background(), func() error { // the queue answers whatever it took, also when the log closes
 		l.settleDirty()
 		if l.tail.dirty != nil {
 			l.laterFlush()
+		} else {
+			l.tail.buf = nil // nobody writes at present, and there may be very many such logs
 		}
 		return nil
 	})

@@ -41,7 +41,7 @@ func (l *Log) locate(v *view, i int, t indexTarget, want func(*segfmt.Frame) boo
 			start = place{seg, e.Position, chain{e.Seq, e.Offset, 0}}
 		case err == nil && f.Kind == segfmt.KindLost && f.Seq == e.Seq: // where it begins is only in its payload
 		default:
-			l.cfg.Logger.Warn("an index is wrong; reading the segment from its start", "file", seg.sibling(segfmt.IndexSuffix), "position", e.Position)
+			l.cfg.log().Warn("an index is wrong; reading the segment from its start", "file", seg.sibling(segfmt.IndexSuffix), "position", e.Position)
 		}
 	}
 	return l.walk(h, start, limit, want)
@@ -118,7 +118,7 @@ func (l *Log) OffsetForTime(ctx context.Context, ms int64) (int64, error) {
 		if seg.sealed {
 			newest = seg.maxTime
 		}
-		if newest < ms || newest == noTime {
+		if newest < ms || newest == segfmt.NoTime {
 			continue
 		}
 		offset, err := l.firstAt(ctx, l.NewReader(l.timeStart(v, i, ms)), v.end, ms)
@@ -140,7 +140,7 @@ func (l *Log) timeStart(v *view, i int, ms int64) int64 {
 			return seg.BaseOffset
 		}
 		if times, err = segfmt.ParseTimeIndex(b, segfmt.TimeIndexOf(seg.SegmentHeader, seg.headCRC)); err != nil {
-			l.cfg.Logger.Warn("a time index is wrong; reading the segment from its start", "file", seg.sibling(segfmt.TimeIndexSuffix), "error", err)
+			l.cfg.log().Warn("a time index is wrong; reading the segment from its start", "file", seg.sibling(segfmt.TimeIndexSuffix), "error", err)
 			return seg.BaseOffset
 		}
 	}

@@ -3,8 +3,7 @@ package seglog
 import (
 	"context"
 	"errors"
-	"math"
-	"os"
+	"log/slog"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -58,16 +57,22 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	c.Logger = obs.Logger(c.Logger).With("topic", c.Topic, "partition", c.Partition)
 	return c
+}
+
+// log returns the logger with the log's name on it. It is made where it is used: a name for each of very many logs, of
+// which hardly any ever says something, would take more memory than what they hold.
+func (c *Config) log() *slog.Logger {
+	return obs.Logger(c.Logger).With("topic", c.Topic, "partition", c.Partition)
 }
 
 // Log is one partition's log. It is safe for concurrent use.
 //
 // size: its methods are the steps of one queue, in files by step; splitting the type would only hide who owns the tail
 type Log struct {
-	cfg   Config
-	tasks *task.Group
+	cfg   Config // but for the settings that change while the log is open, which are live
+	live  atomic.Pointer[settings]
+	tasks task.Group
 
 	view    atomic.Pointer[view]
 	wake    atomic.Pointer[chan struct{}] // closed, and forgotten, when the view or the state changes
@@ -76,11 +81,9 @@ type Log struct {
 
 	durable atomic.Pointer[position] // everything below it is on the device
 	syncing chan struct{}            // one slot: whoever holds it flushes (an error is reported to one flush only)
-	marking chan struct{}            // one slot: whoever holds it writes the durable mark; guards mark
+	marking task.Turn                // whoever holds it writes the durable mark; guards mark
 	mark    segfmt.Mark
 	share   share // of the gauges of all logs
-
-	live atomic.Pointer[settings]
 
 	mu struct {
 		sync.Mutex
@@ -89,11 +92,11 @@ type Log struct {
 		busy   bool          // somebody is the committer
 		closed bool          // nothing may be queued
 		room   chan struct{} // closed when the queue shrank; nil when nobody waits
-		timers map[string]*time.Timer
+		timers *timer        // those that run; an idle log has none
 	}
 
-	tail     tail      // owned by the committer
-	requests sync.Pool // of *request, for Append
+	tail     tail                      // owned by the committer
+	requests atomic.Pointer[sync.Pool] // of *request; see pool
 }
 
 // settings change while the log is open; see Log.change.
@@ -120,7 +123,7 @@ type tail struct {
 	lastGen   uint32 // of the newest frame
 	active    *segment
 	end       int64 // where the next frame goes in the active file
-	index     indexBuilder
+	index     segfmt.IndexBuilder
 	reserved  int64   // disk space is reserved up to here in the active file
 	ahead     int64   // the active file holds unwritten space up to here, where that is behind end; see Log.writeAhead
 	dirty     *handle // the active file, held open, while it has writes that are not flushed; see Log.holdDirty
@@ -163,14 +166,13 @@ func Open(cfg Config) (*Log, Report, error) {
 	if p.Err != nil {
 		return nil, report, p.Err
 	}
-	salvaged, err := p.apply(cfg.SalvageDir, cfg.Logger, cfg.Metrics)
+	salvaged, err := p.apply(cfg.SalvageDir, cfg.log(), cfg.Metrics)
 	if err != nil {
 		return nil, report, err
 	}
-	l := &Log{cfg: cfg, tasks: task.NewGroup(context.Background()), syncing: make(chan struct{}, 1), marking: make(chan struct{}, 1),
+	l := &Log{cfg: cfg, syncing: make(chan struct{}, 1),
 		share: share{metrics: cfg.Metrics}}
 	l.live.Store(&settings{cfg.Mode, cfg.FsyncInterval, cfg.Retention, cfg.SegmentBytes})
-	l.mu.timers = map[string]*time.Timer{}
 	l.adopt(p)
 	l.mark = p.mark
 	v := l.view.Load()
@@ -228,13 +230,10 @@ func settle(cfg *Config) error {
 func flushedBefore(fs vfs.FS, mark string, base int64) int64 {
 	b, _ := vfs.ReadPart(fs, mark, 0, segfmt.MarkFileSize) // none says nothing
 	if m, ok, err := segfmt.ParseMark(b); err == nil && ok && m.File == base {
-		return m.Position / largestPage * largestPage
+		return m.Position / vfs.LargestPage * vfs.LargestPage
 	}
 	return 0
 }
-
-// largestPage is the largest piece in which the kernel caches a file: what one page of a page table's entries covers.
-var largestPage = int64(os.Getpagesize()) * int64(os.Getpagesize()) / 8
 
 // settleFile makes a file's content what the device holds, and re-reads it from there, from a position on.
 func settleFile(cfg *Config, name string, from int64) error {
@@ -289,7 +288,7 @@ func (l *Log) publish() {
 	l.view.Store(&view{
 		segs: old.segs, first: old.first, epoch: old.epoch,
 		end: l.tail.chain.offset, nextSeq: l.tail.chain.seq, gen: l.tail.lastGen, records: l.tail.records,
-		endPos: l.tail.end, index: l.tail.index.entries, times: l.tail.index.times, maxTim: l.tail.index.maxTime,
+		endPos: l.tail.end, index: l.tail.index.Entries, times: l.tail.index.Times, maxTim: l.tail.index.MaxTime,
 	})
 	l.notify()
 }
@@ -316,7 +315,7 @@ func (l *Log) changed() <-chan struct{} {
 // stop makes the log refuse everything from now on. Readers may go on below the durable bound.
 func (l *Log) stop(err error) {
 	if l.failure.CompareAndSwap(nil, &err) {
-		l.cfg.Logger.Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
+		l.cfg.log().Error("log stopped: nothing is acknowledged until the broker restarts and has re-read the device", "error", err)
 	}
 	l.notify()
 }
@@ -416,7 +415,7 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.mu.closed = true
-	for _, t := range l.mu.timers {
+	for t := l.mu.timers; t != nil; t = t.next {
 		t.Stop()
 	}
 	l.mu.queue = append(l.mu.queue, r)
@@ -449,7 +448,7 @@ func (l *Log) lastStep() error {
 		l.cutAhead()
 	}
 	if err := l.writeMark(); err != nil { // it claims less than it could; that is no fault of the log
-		l.cfg.Logger.Warn("could not write the durable mark", "error", err)
+		l.cfg.log().Warn("could not write the durable mark", "error", err)
 	}
 	closed := error(errClosed)
 	l.failure.CompareAndSwap(nil, &closed)
@@ -461,24 +460,38 @@ func (l *Log) lastStep() error {
 func (l *Log) later(name string, d time.Duration, fn func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.closed || l.mu.timers[name] != nil {
+	if l.mu.closed || *l.timerLocked(name) != nil {
 		return
 	}
-	l.mu.timers[name] = time.AfterFunc(d, func() {
+	l.mu.timers = &timer{name: name, next: l.mu.timers, Timer: time.AfterFunc(d, func() {
 		l.mu.Lock()
-		delete(l.mu.timers, name)
+		t := l.timerLocked(name)
+		*t = (*t).next
 		closed := l.mu.closed
 		l.mu.Unlock()
 		if !closed {
 			l.tasks.Go(name, func(context.Context) error {
 				if err := fn(); err != nil && l.Err() == nil {
-					l.cfg.Logger.Warn("background step failed", "step", name, "error", err)
+					l.cfg.log().Warn("background step failed", "step", name, "error", err)
 				}
 				return nil
 			})
 		}
-	})
+	})}
 }
 
-// noTime is the newest timestamp of a segment without records.
-const noTime = math.MinInt64
+// timer runs a named step once.
+type timer struct {
+	*time.Timer
+	name string
+	next *timer
+}
+
+// timerLocked returns where the timer of that name is in the list, or where the list ends.
+func (l *Log) timerLocked(name string) **timer {
+	at := &l.mu.timers
+	for *at != nil && (*at).name != name {
+		at = &(*at).next
+	}
+	return at
+}

@@ -13,16 +13,16 @@ func (l *Log) laterMark() { l.later("mark", markInterval, l.writeMark) }
 
 // writeMark writes and flushes what is known to be on the device.
 func (l *Log) writeMark() error {
-	l.marking <- struct{}{}
-	defer func() { <-l.marking }()
-	d := l.durable.Load() // inside the slot: a truncation that lowers the mark holds it meanwhile
+	l.marking.Take(nil)
+	defer l.marking.Give()
+	d := l.durable.Load() // inside the turn: a truncation that lowers the mark holds it meanwhile
 	if d.seq == 0 || d.seq <= l.mark.Seq {
 		return nil
 	}
 	return l.putMark(segfmt.Mark{Seq: d.seq, Offset: d.offset, File: d.file, Position: d.pos})
 }
 
-// putMark writes m into the slot whose turn it is. The caller holds the marking slot. A failure here is no failure of
+// putMark writes m into the slot whose turn it is. The caller holds the marking turn. A failure here is no failure of
 // the log: the mark claims less than it could, and says nothing wrong. But a write that failed may be in the file all
 // the same, so l.mark stays the most that the file may claim.
 func (l *Log) putMark(m segfmt.Mark) error {
@@ -65,8 +65,8 @@ func putMark(fs vfs.FS, dir string, m segfmt.Mark) error {
 
 // lowerMark makes the mark claim no more than m, on the device, before frames behind m are removed.
 func (l *Log) lowerMark(m segfmt.Mark) error {
-	l.marking <- struct{}{}
-	defer func() { <-l.marking }()
+	l.marking.Take(nil)
+	defer l.marking.Give()
 	d := *l.durable.Load()
 	if d.seq > m.Seq { // so that a mark written by the timer cannot rise above it meanwhile
 		l.durable.Store(&position{m.Seq, m.Offset, m.File, m.Position, d.records})

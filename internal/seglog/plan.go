@@ -46,7 +46,7 @@ type Plan struct {
 	fs        vfs.FS
 	o         PlanOptions
 	segs      []*segment
-	active    indexBuilder // of the last segment
+	active    segfmt.IndexBuilder // of the last segment
 	activeEnd int64
 	producers *producers
 	last      []Repair    // after the others: its file may be among what they remove
@@ -82,7 +82,7 @@ func MakePlan(fs vfs.FS, dir string, o PlanOptions) *Plan {
 	if o.IndexInterval <= 0 {
 		o.IndexInterval = defaultIndexInterval
 	}
-	p := &Plan{Dir: dir, fs: fs, o: o, NextSeq: 1, FirstSeq: 1, active: newIndexBuilder(o.IndexInterval)}
+	p := &Plan{Dir: dir, fs: fs, o: o, NextSeq: 1, FirstSeq: 1, active: segfmt.NewIndexBuilder(o.IndexInterval)}
 	if err := p.make(); err != nil {
 		p.Err, p.Repairs = err, nil
 	}
@@ -312,9 +312,9 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 		}
 	}
 	if !done {
-		x := newIndexBuilder(p.o.IndexInterval)
+		x := segfmt.NewIndexBuilder(p.o.IndexInterval)
 		_, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, s.end, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
-			x.note(pos, fr)
+			x.Note(pos, fr)
 			if all {
 				p.noteProducer(fr)
 			}
@@ -327,8 +327,8 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 				return err
 			}
 		}
-		s.maxTime, s.headCRC = x.maxTime, x.headCRC
-		index, times := x.files(s.SegmentHeader, c.offset)
+		s.maxTime, s.headCRC = x.MaxTime, x.HeadCRC
+		index, times := x.Files(s.SegmentHeader, c.offset)
 		p.planIndex(s.sibling(segfmt.IndexSuffix), index)
 		p.planIndex(s.sibling(segfmt.TimeIndexSuffix), times)
 	}
@@ -340,17 +340,15 @@ func (p *Plan) checkSealed(s *segment, c *chain, all bool) error {
 // checkUnwritten accepts a bad frame of a sealed segment that is space written ahead which a crash brought back: what
 // was there before sealing is the device's until something else flushes the file's end.
 func (p *Plan) checkUnwritten(s *segment, f vfs.File, bad *badFrame, c *chain) error {
-	b := make([]byte, min(s.end-bad.position, 1<<20))
-	for at := bad.position; at < s.end; at += int64(len(b)) {
-		b = b[:min(s.end-at, int64(len(b)))]
-		if _, err := f.ReadAt(b, at); err != nil {
-			return p.ioError("read", s.path, err)
-		}
-		if segfmt.Written(b, at) > 0 {
-			return p.corrupt(s.path, bad.position, c.offset, bad.cause.Error())
-		}
+	n := s.end - bad.position
+	b, err := vfs.ReadPartOf(f, bad.position, min(n, 2*busyLog.most))
+	switch {
+	case err != nil:
+		return p.ioError("read", s.path, err)
+	case int64(len(b)) < n || segfmt.Written(b, bad.position) > 0:
+		return p.corrupt(s.path, bad.position, c.offset, bad.cause.Error())
 	}
-	p.giveBack(s.path, bad.position, s.end-bad.position)
+	p.giveBack(s.path, bad.position, n)
 	s.end = bad.position
 	return nil
 }
@@ -380,19 +378,19 @@ func (p *Plan) checkSealedTail(s *segment, f vfs.File, c *chain) (bool, error) {
 	if first, err := readFrameHead(f, entry.Position, s.end); err == nil && first.Kind == segfmt.KindLost {
 		return false, nil // its offset says where it ends, not where it starts: read the segment from its start
 	}
-	x := newIndexBuilder(p.o.IndexInterval)
-	_, bad, err := scanFrames(f, entry.Position, s.end, &t, func(pos int64, fr *segfmt.Frame, _ []byte) { x.note(pos, fr) })
+	x := segfmt.NewIndexBuilder(p.o.IndexInterval)
+	_, bad, err := scanFrames(f, entry.Position, s.end, &t, func(pos int64, fr *segfmt.Frame, _ []byte) { x.Note(pos, fr) })
 	if err != nil {
 		return false, p.ioError("read", s.path, err)
 	}
-	if bad != nil || len(x.entries) != 1 || t.generation < s.PrevGeneration {
+	if bad != nil || len(x.Entries) != 1 || t.generation < s.PrevGeneration {
 		return false, nil
 	}
-	last, ok, err := readTimeEnd(p.fs, s, segfmt.TimeIndexOf(s.SegmentHeader, x.headCRC))
+	last, ok, err := readTimeEnd(p.fs, s, segfmt.TimeIndexOf(s.SegmentHeader, x.HeadCRC))
 	if err != nil || !ok || last.Offset != t.offset {
 		return false, err
 	}
-	s.maxTime, s.headCRC = last.MaxTimestamp, x.headCRC
+	s.maxTime, s.headCRC = last.MaxTimestamp, x.HeadCRC
 	*c = t
 	return true, nil
 }
@@ -409,7 +407,7 @@ func (p *Plan) checkActive(s *segment, c *chain) error {
 		return p.ioError("stat", s.path, err)
 	}
 	end, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, size, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
-		p.active.note(pos, fr)
+		p.active.Note(pos, fr)
 		p.noteProducer(fr)
 	})
 	if err != nil {

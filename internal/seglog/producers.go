@@ -29,14 +29,15 @@ func seqDiff(a, b int32) int64 {
 
 // producers is what one log knows of its idempotent producers. It is pure; the committer owns it.
 type producers struct {
-	byID  map[int64]*segfmt.Producer
+	byID  map[int64]*segfmt.Producer // nil as long as there is none
 	group bool                       // a group is being built that may be taken back
 	undo  map[int64]*segfmt.Producer // state before it, of the producers that it touches; a nil one is new
 }
 
 func newProducers(s *segfmt.Producers) *producers {
-	p := &producers{byID: map[int64]*segfmt.Producer{}}
+	p := &producers{}
 	if s != nil {
+		p.byID = make(map[int64]*segfmt.Producer, len(s.Producers))
 		for i := range s.Producers {
 			c := s.Producers[i]
 			p.byID[c.ID] = &c
@@ -94,6 +95,9 @@ func gapError(b *record.BatchInfo, want int32) error {
 
 // add notes a batch that goes into the log at offset. rollback takes back everything since the last settle.
 func (p *producers) add(b *record.BatchInfo, offset, nowMs int64) {
+	if p.byID == nil {
+		p.byID = map[int64]*segfmt.Producer{}
+	}
 	s := p.byID[b.ProducerID]
 	if p.group {
 		if _, noted := p.undo[b.ProducerID]; !noted {

@@ -196,6 +196,6 @@ func (l *Log) frameAt(b []byte, p *place) (f segfmt.Frame, whole bool, err error
 
 func (l *Log) corruptAt(p *place, cause error) error {
 	err := &CorruptionError{Topic: l.cfg.Topic, Partition: l.cfg.Partition, Path: p.seg.path, Position: p.pos, Offset: p.offset, Cause: cause.Error()}
-	l.cfg.Logger.Error("corrupt data met while reading", "error", err)
+	l.cfg.log().Error("corrupt data met while reading", "error", err)
 	return err
 }

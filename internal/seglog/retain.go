@@ -89,7 +89,7 @@ func (l *Log) unlink(s *segment) error {
 	}
 	for _, suffix := range []string{segfmt.IndexSuffix, segfmt.TimeIndexSuffix} {
 		if err := l.cfg.FS.Remove(s.sibling(suffix)); err != nil && !errors.Is(err, vfs.ErrNotExist) {
-			l.cfg.Logger.Warn("could not remove an index; the next open does", "file", s.sibling(suffix), "error", err)
+			l.cfg.log().Warn("could not remove an index; the next open does", "file", s.sibling(suffix), "error", err)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func (l *Log) roll() error {
 // create makes the segment file that starts at c and makes it the active one; sealed, when not nil, takes the place of
 // the one that was. The file exists on the device, header and name, before anything is written behind the header.
 func (l *Log) create(c chain, sealed *segment) error {
-	if err := vfs.MkdirSync(l.cfg.FS, l.cfg.Dir); err != nil {
+	if err := l.mkdir(); err != nil {
 		return l.refuse("make", l.cfg.Dir, err)
 	}
 	header := segfmt.SegmentHeader{BaseOffset: c.offset, BaseSeq: c.seq, PrevGeneration: l.tail.lastGen, CreatedMs: l.cfg.Now().UnixMilli(),
@@ -57,7 +57,7 @@ func (l *Log) create(c chain, sealed *segment) error {
 		return l.takeBack(seg, err)
 	}
 	l.tail.active, l.tail.end, l.tail.reserved, l.tail.ahead = seg, segfmt.SegmentHeaderSize, 0, 0
-	l.tail.index = newIndexBuilder(l.cfg.IndexInterval)
+	l.tail.index = segfmt.NewIndexBuilder(l.cfg.IndexInterval)
 	l.durable.Store(&position{c.seq - 1, c.offset, c.offset, segfmt.SegmentHeaderSize, l.tail.records})
 	v := *l.view.Load()
 	v.segs = append([]*segment(nil), v.segs...)
@@ -65,13 +65,21 @@ func (l *Log) create(c chain, sealed *segment) error {
 		v.segs[len(v.segs)-1] = sealed
 	}
 	v.segs = append(v.segs, seg)
-	v.endPos, v.index, v.times, v.maxTim = l.tail.end, nil, nil, noTime
+	v.endPos, v.index, v.times, v.maxTim = l.tail.end, nil, nil, segfmt.NoTime
 	if len(v.segs) == 1 {
 		v.first = c.offset
 	}
 	l.view.Store(&v)
 	l.share.add(1, segfmt.SegmentHeaderSize, 0)
 	return nil
+}
+
+// mkdir makes the log's directory, durably.
+func (l *Log) mkdir() error {
+	if l.cfg.MakeDir != nil && l.tail.active == nil {
+		return l.cfg.MakeDir(l.cfg.Dir)
+	}
+	return vfs.MkdirSync(l.cfg.FS, l.cfg.Dir)
 }
 
 // takeBack removes a segment that could not be made. Nothing was promised about it; but if its name came back after the
@@ -92,17 +100,17 @@ func (l *Log) takeBack(seg *segment, cause error) error {
 // and its indexes are written. Neither can lose anything, so neither can fail the append that caused it.
 func (l *Log) seal(old *segment) *segment {
 	l.cutAhead()
-	index, times := l.tail.index.files(old.SegmentHeader, l.tail.chain.offset)
+	index, times := l.tail.index.Files(old.SegmentHeader, l.tail.chain.offset)
 	writeIndex := func(suffix string, b []byte) {
 		if err := writeWhole(l.cfg.FS, old.sibling(suffix), b); err != nil {
-			l.cfg.Logger.Warn("could not write an index; it is made again when the log is opened", "file", old.sibling(suffix), "error", err)
+			l.cfg.log().Warn("could not write an index; it is made again when the log is opened", "file", old.sibling(suffix), "error", err)
 		}
 	}
 	writeIndex(segfmt.IndexSuffix, index)
 	writeIndex(segfmt.TimeIndexSuffix, times)
 	sealed := *old
 	sealed.sealed, sealed.end, sealed.next, sealed.nextSeq = true, l.tail.end, l.tail.chain.offset, l.tail.chain.seq
-	sealed.lastGen, sealed.maxTime, sealed.headCRC = l.tail.lastGen, l.tail.index.maxTime, l.tail.index.headCRC
+	sealed.lastGen, sealed.maxTime, sealed.headCRC = l.tail.lastGen, l.tail.index.MaxTime, l.tail.index.HeadCRC
 	return &sealed
 }
 
@@ -126,7 +134,7 @@ func (l *Log) snapshotProducers() {
 	l.tail.producers.expire(l.cfg.Now().Add(-l.cfg.ProducerExpiry).UnixMilli())
 	name := path.Join(l.cfg.Dir, segfmt.ProducersName(offset))
 	if err := vfs.WriteFileAtomic(l.cfg.FS, name, l.tail.producers.snapshot(offset, l.view.Load().first).Append(nil)); err != nil {
-		l.cfg.Logger.Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
+		l.cfg.log().Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
 		return
 	}
 	l.tail.snapshot = offset
@@ -142,16 +150,20 @@ func (l *Log) snapshotProducers() {
 	}
 	for len(old) > 1 {
 		if err := l.cfg.FS.Remove(path.Join(l.cfg.Dir, old[0])); err != nil {
-			l.cfg.Logger.Warn("could not remove an old producers' snapshot", "file", old[0], "error", err)
+			l.cfg.log().Warn("could not remove an old producers' snapshot", "file", old[0], "error", err)
 		}
 		old = old[1:]
 	}
 }
 
+// unreserved is how long a segment file gets before space is reserved for it. One block of the file system holds as much
+// anyhow, and most logs of a broker with very many have no more in them.
+const unreserved = 4 << 10
+
 // reserve asks for disk space ahead of the writes, off the append path: little at first, then doubling up to a segment.
 // It is a hint: failing to reserve is logged and harmless.
 func (l *Log) reserve(h *handle) {
-	if l.tail.end <= l.tail.reserved {
+	if l.tail.end <= max(l.tail.reserved, unreserved) {
 		return
 	}
 	target := int64(64 << 10)
@@ -172,7 +184,7 @@ func (l *Log) reserve(h *handle) {
 	started := l.tasks.Go("reserve", func(context.Context) error {
 		defer l.cfg.Files.release(h)
 		if err := h.Reserve(from, target-from); err != nil {
-			l.cfg.Logger.Debug("could not reserve disk space; writes go on without", "file", h.seg.path, "error", err)
+			l.cfg.log().Debug("could not reserve disk space; writes go on without", "file", h.seg.path, "error", err)
 		}
 		return nil
 	})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"sync"
 
 	"github.com/leveemq/levee/internal/segfmt"
@@ -120,50 +119,4 @@ func scanFrames(f vfs.File, position, size int64, c *chain, fn func(position int
 		position += int64(fr.Size())
 	}
 	return position, nil, nil
-}
-
-// indexBuilder makes the two indexes of one segment, the same way while appending and while recovering.
-type indexBuilder struct {
-	interval int64
-	entries  []segfmt.IndexEntry
-	times    []segfmt.TimeEntry
-	maxTime  int64  // newest timestamp so far
-	headCRC  uint32 // of the newest frame
-}
-
-func newIndexBuilder(interval int64) indexBuilder {
-	return indexBuilder{interval: interval, maxTime: math.MinInt64}
-}
-
-// note takes in the frame at position; frames come in order.
-func (x *indexBuilder) note(position int64, f *segfmt.Frame) {
-	if n := len(x.entries); n == 0 || position-x.entries[n-1].Position >= x.interval {
-		x.noteTime(f.Batch.BaseOffset)
-		x.entries = append(x.entries, segfmt.IndexEntry{Offset: f.Batch.BaseOffset, Seq: f.Seq, Position: position})
-	}
-	if f.Kind == segfmt.KindData {
-		x.maxTime = max(x.maxTime, f.Batch.MaxTimestamp)
-	}
-	x.headCRC = f.HeadCRC
-}
-
-// noteTime adds an entry at offset if the newest timestamp rose.
-func (x *indexBuilder) noteTime(offset int64) {
-	if n := len(x.times); x.maxTime > math.MinInt64 && (n == 0 || x.maxTime > x.times[n-1].MaxTimestamp) {
-		x.times = append(x.times, segfmt.TimeEntry{MaxTimestamp: x.maxTime, Offset: offset})
-	}
-}
-
-// files returns the bytes of both index files of the segment with header h that ends before the offset next.
-func (x *indexBuilder) files(h segfmt.SegmentHeader, next int64) (index, times []byte) {
-	index = make([]byte, 0, len(x.entries)*segfmt.IndexEntrySize)
-	for _, e := range x.entries {
-		index = e.Append(index)
-	}
-	times = make([]byte, 0, len(x.times)*segfmt.TimeEntrySize+segfmt.TimeEndSize)
-	for _, e := range x.times {
-		times = e.Append(times)
-	}
-	last := segfmt.TimeEntry{MaxTimestamp: x.maxTime, Offset: next}
-	return index, segfmt.AppendTimeEnd(times, last, times, segfmt.TimeIndexOf(h, x.headCRC))
 }

@@ -270,7 +270,7 @@ func TestIndexesOfAFormerLife(t *testing.T) {
 }
 
 // randomLog returns a log of random frames of all kinds over several segments, as it is before it is closed.
-func randomLog(t *testing.T, seed uint64) (fs *vfs.Mem, cfg Config, active indexBuilder) {
+func randomLog(t *testing.T, seed uint64) (fs *vfs.Mem, cfg Config, active segfmt.IndexBuilder) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	fs = vfs.NewMem()
 	cfg = testConfig(fs)

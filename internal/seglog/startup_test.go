@@ -85,10 +85,10 @@ func TestFlushedBefore(t *testing.T) {
 	if got := flushedBefore(fs, name, 7); got != 0 {
 		t.Errorf("no mark: %d", got)
 	}
-	at := 5*largestPage + 123
+	at := 5*vfs.LargestPage + 123
 	put(t, fs, name, segfmt.Mark{Counter: 0, Seq: 3, Offset: 9, File: 7, Position: at}.Append(nil))
-	if got := flushedBefore(fs, name, 7); got != 5*largestPage {
-		t.Errorf("flushed before %d: %d, want %d", at, got, 5*largestPage)
+	if got := flushedBefore(fs, name, 7); got != 5*vfs.LargestPage {
+		t.Errorf("flushed before %d: %d, want %d", at, got, 5*vfs.LargestPage)
 	}
 	if got := flushedBefore(fs, name, 8); got != 0 {
 		t.Errorf("a mark in another segment: %d", got)

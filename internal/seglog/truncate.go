@@ -124,7 +124,7 @@ func (l *Log) reload() error {
 		Crash: CleanStop, IndexInterval: l.cfg.IndexInterval, NowMs: l.cfg.Now().UnixMilli()})
 	err := p.Err
 	if err == nil {
-		_, err = p.apply(l.cfg.SalvageDir, l.cfg.Logger, l.cfg.Metrics)
+		_, err = p.apply(l.cfg.SalvageDir, l.cfg.log(), l.cfg.Metrics)
 	}
 	if err != nil {
 		return err

@@ -10,28 +10,25 @@ import (
 	"sync"
 )
 
-// Group runs named goroutines together. It is safe for concurrent use.
+// Group runs named goroutines together. The zero Group has no parent and is ready. It must not be copied, and is safe for
+// concurrent use.
 type Group struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	life Life
 
 	mu      sync.Mutex
-	idle    sync.Cond // signalled when running falls to zero
-	running int       // guarded by mu
-	err     error     // guarded by mu; the first failure
-	closed  bool      // guarded by mu; Wait saw zero: nothing may start any more
+	idle    chan struct{} // guarded by mu; closed when running falls to zero; nil while nobody waits for that
+	err     error         // guarded by mu; the first failure
+	running int32         // guarded by mu
+	closed  bool          // guarded by mu; Wait saw zero: nothing may start any more
 }
 
 // NewGroup returns a group whose context is cancelled with parent, by Stop, or by the first failing goroutine.
 func NewGroup(parent context.Context) *Group {
-	g := &Group{}
-	g.ctx, g.cancel = context.WithCancelCause(parent)
-	g.idle.L = &g.mu
-	return g
+	return &Group{life: Life{Parent: parent}}
 }
 
 // Context is done once the group is to stop.
-func (g *Group) Context() context.Context { return g.ctx }
+func (g *Group) Context() context.Context { return &g.life }
 
 // Go starts fn in a goroutine with a name. fn must return soon after its context is done; an error that is not the
 // context's own ends the group. Go reports false, and starts nothing, after Wait has returned.
@@ -45,7 +42,7 @@ func (g *Group) Go(name string, fn func(ctx context.Context) error) bool {
 	g.mu.Unlock()
 	go func() {
 		defer g.ended()
-		pprof.Do(g.ctx, pprof.Labels("task", name), func(ctx context.Context) {
+		pprof.Do(&g.life, pprof.Labels("task", name), func(ctx context.Context) {
 			if err := fn(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				g.fail(fmt.Errorf("%s: %w", name, err))
 			}
@@ -60,19 +57,20 @@ func (g *Group) fail(err error) {
 		g.err = err
 	}
 	g.mu.Unlock()
-	g.cancel(err)
+	g.life.End(err)
 }
 
 func (g *Group) ended() {
 	g.mu.Lock()
-	if g.running--; g.running == 0 {
-		g.idle.Broadcast()
+	if g.running--; g.running == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
 	}
 	g.mu.Unlock()
 }
 
 // Stop cancels the group's context. It does not wait.
-func (g *Group) Stop() { g.cancel(context.Canceled) }
+func (g *Group) Stop() { g.life.End(context.Canceled) }
 
 // Wait waits for every goroutine, also those started meanwhile, and returns the first failure. Afterwards the
 // group's context is done and Go starts nothing.
@@ -80,9 +78,15 @@ func (g *Group) Wait() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.running > 0 {
-		g.idle.Wait()
+		if g.idle == nil {
+			g.idle = make(chan struct{})
+		}
+		idle := g.idle
+		g.mu.Unlock()
+		<-idle
+		g.mu.Lock()
 	}
 	g.closed = true
-	g.cancel(context.Canceled)
+	g.life.End(context.Canceled)
 	return g.err
 }

@@ -7,6 +7,7 @@ package vfs
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"time"
 )
 
@@ -58,6 +59,10 @@ type Advisor interface {
 	// WillNeed starts reading ahead.
 	WillNeed(off, n int64) error
 }
+
+// LargestPage is the largest piece in which the kernel caches a file: what one page of page table entries covers. What
+// DropCache is to forget must not begin within one.
+var LargestPage = int64(os.Getpagesize()) * int64(os.Getpagesize()) / 8
 
 // Info is what a directory knows about a name.
 type Info struct {

@@ -76,6 +76,22 @@ var logMutants = []mutant{
 		test:     "internal/seglog.TestFailedWriteIsCutBack",
 	},
 	{
+		name: "directory-name-not-synced", file: "internal/partition/dirs.go",
+		old:      "\t\t\terr = d.fs.SyncDir(parent)\n",
+		new:      "\t\t\terr = nil\n",
+		breaks:   "a new log's directory is not made durable: a power loss takes it with all that was flushed into it",
+		promises: []string{"LOG-02"},
+		test:     "internal/partition.TestDirsAreDurable", short: true,
+	},
+	{
+		name: "flush-shared-too-late", file: "internal/partition/dirs.go",
+		old:      "\tc.next = nil // whoever comes now may have made a name that this flush misses\n",
+		new:      "\tdefer func() { d.mu.Lock(); c.next = nil; d.mu.Unlock() }()\n",
+		breaks:   "a log whose directory is made while another's name is being flushed counts on that flush, which may have missed it",
+		promises: []string{"LOG-02"},
+		test:     "internal/partition.TestDirsShareFlushes", short: true,
+	},
+	{
 		name: "segment-name-not-synced", file: "internal/seglog/roll.go",
 		old:      "\tif err == nil {\n\t\terr = l.cfg.FS.SyncDir(l.cfg.Dir)\n\t}\n",
 		new:      "",
@@ -101,7 +117,7 @@ var logMutants = []mutant{
 	},
 	{
 		name: "mark-ahead-of-flush", file: "internal/seglog/mark.go",
-		old: "\td := l.durable.Load() // inside the slot: a truncation that lowers the mark holds it meanwhile\n",
+		old: "\td := l.durable.Load() // inside the turn: a truncation that lowers the mark holds it meanwhile\n",
 		new: `	v := l.view.Load()
 	if len(v.segs) == 0 {
 		return nil

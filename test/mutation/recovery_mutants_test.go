@@ -76,20 +76,20 @@ var recoveryMutants = []mutant{
 	},
 	{
 		name: "producers-of-the-tail-forgotten", file: "internal/seglog/plan.go",
-		old:      "\t\tp.active.note(pos, fr)\n\t\tp.noteProducer(fr)\n",
-		new:      "\t\tp.active.note(pos, fr)\n",
+		old:      "\t\tp.active.Note(pos, fr)\n\t\tp.noteProducer(fr)\n",
+		new:      "\t\tp.active.Note(pos, fr)\n",
 		breaks:   "after a restart the producers' state lacks what the active segment says, and producers can go on no more",
 		promises: []string{"REC-10", "SUB-09"},
 		test:     "internal/seglog.TestResendIsRecognised",
 	},
 	{
 		name: "recovers-to-the-mark-only", file: "internal/seglog/plan.go",
-		old: "\tend, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, size, c, func(pos int64, fr *segfmt.Frame, _ []byte) {\n\t\tp.active.note",
+		old: "\tend, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, size, c, func(pos int64, fr *segfmt.Frame, _ []byte) {\n\t\tp.active.Note",
 		new: `	if p.o.Crash != CleanStop && !p.o.VerifyAll && p.mark.File == s.BaseOffset {
 		size = max(segfmt.SegmentHeaderSize, min(size, p.mark.Position))
 	}
 	end, bad, err := scanFrames(f, segfmt.SegmentHeaderSize, size, c, func(pos int64, fr *segfmt.Frame, _ []byte) {
-		p.active.note`,
+		p.active.Note`,
 		breaks:   "after a crash the log goes on behind the durable mark, over what was acknowledged since",
 		promises: []string{"LOG-02", "REC-04"},
 		test:     "test/faults.TestKillNine", short: true, process: true,
