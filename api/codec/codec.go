@@ -44,8 +44,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	var err error
 	switch m := v.(type) {
 	case *leveev1.SubscribeResponse:
-		if len(m.GetDelivery().GetBatches()) >= aliasBytes {
-			out, err = marshalDelivery(m)
+		if batches := m.GetDelivery().GetBatches(); len(batches) >= aliasBytes {
+			out, err = marshalDelivery(m, mem.SliceBuffer(batches))
 		} else {
 			out, err = marshalVT(m)
 		}
@@ -67,6 +67,25 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("codec: marshal %T: %w", v, err)
+	}
+	return out, nil
+}
+
+// MarshalPooled encodes m like Marshal. The batches of its delivery lie at the start of memory of Pool, which is the pool's
+// again once they are sent, or at once where they are copied.
+func (Codec) MarshalPooled(m *leveev1.SubscribeResponse) (out mem.BufferSlice, err error) {
+	batches := m.GetDelivery().GetBatches()
+	switch {
+	case len(batches) >= aliasBytes:
+		out, err = marshalDelivery(m, mem.NewBuffer(&batches, Pool))
+	case batches != nil:
+		out, err = marshalVT(m)
+		Pool.Put(&batches)
+	default:
+		out, err = marshalVT(m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("codec: marshal %T: %w", m, err)
 	}
 	return out, nil
 }
@@ -102,7 +121,7 @@ const aliasBytes = 16 << 10
 // marshalDelivery encodes a response with a delivery as what comes before its batches, the batches themselves, and
 // what comes after. The last part holds the response's other fields and, as a second occurrence of the delivery, the
 // delivery's: protobuf merges occurrences of one message.
-func marshalDelivery(m *leveev1.SubscribeResponse) (mem.BufferSlice, error) {
+func marshalDelivery(m *leveev1.SubscribeResponse, sent mem.Buffer) (mem.BufferSlice, error) {
 	const (
 		deliveryField = 2 // SubscribeResponse.delivery
 		batchesField  = 1 // Delivery.batches
@@ -123,7 +142,7 @@ func marshalDelivery(m *leveev1.SubscribeResponse) (mem.BufferSlice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(mem.BufferSlice{mem.SliceBuffer(head), mem.SliceBuffer(batches)}, tail...), nil
+	return append(mem.BufferSlice{mem.SliceBuffer(head), sent}, tail...), nil
 }
 
 func hasLarge(batches []*leveev1.Batch) bool {

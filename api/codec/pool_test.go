@@ -1,6 +1,11 @@
 package codec
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+
+	leveev1 "github.com/leveemq/levee/api/levee/v1"
+)
 
 func TestPoolClasses(t *testing.T) {
 	last, lastSize := 0, 1<<leastShift
@@ -40,5 +45,36 @@ func TestPool(t *testing.T) {
 		if b := Pool.Get(1536); cap(*b) < 1536 {
 			t.Fatal("got a buffer that is too small")
 		}
+	}
+}
+
+// TestMarshalPooled has deliveries give their memory back when they are sent, and not before.
+func TestMarshalPooled(t *testing.T) {
+	for _, n := range []int{0, 1, 200, 1 << 10, aliasBytes - 1, aliasBytes, 1 << 20} {
+		b := *Pool.Get(n)
+		for i := range b {
+			b[i] = byte(i)
+		}
+		m := &leveev1.SubscribeResponse{Delivery: &leveev1.Delivery{Batches: b, Next: 7}}
+		want, err := m.MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := Codec{}.MarshalPooled(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scribbled := *Pool.Get(n) // whatever was given back too early
+		clear(scribbled)
+		var got leveev1.SubscribeResponse
+		if err := got.UnmarshalVTUnsafe(out.Materialize()); err != nil || got.Delivery.Next != 7 || !bytes.Equal(got.Delivery.Batches, m.Delivery.Batches) && n >= aliasBytes {
+			t.Errorf("%d bytes: %v, %d bytes came", n, err, len(got.Delivery.GetBatches()))
+		}
+		if n < aliasBytes {
+			if again, _ := got.MarshalVT(); !bytes.Equal(again, want) {
+				t.Errorf("%d bytes: what was copied is not what was sent", n)
+			}
+		}
+		out.Free()
 	}
 }

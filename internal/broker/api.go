@@ -201,6 +201,9 @@ type SubscribeSpec struct {
 	ID        []byte // not empty: refuse another incarnation than this (kind deleted)
 	Partition int32
 	Start     Position // ignored on non-reliable topics, which have no past
+	// Memory, unless nil, gives the memory that batches of a reliable topic are read into. What it held does not matter; an
+	// event with data hands it on, from its start, and the subscriber keeps nothing of it.
+	Memory func(size int) []byte
 }
 
 // SubscriberInfo is what a subscriber was given when it opened.

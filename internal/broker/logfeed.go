@@ -23,7 +23,7 @@ type logFeed struct {
 }
 
 // openLog finds the position and makes the feed.
-func (s *Subscriber) openLog(ctx context.Context, start Position) error {
+func (s *Subscriber) openLog(ctx context.Context, start Position, memory func(size int) []byte) error {
 	part := s.t.parts[s.info.Partition]
 	if err := part.Ready(ctx); err != nil {
 		return err
@@ -62,6 +62,7 @@ func (s *Subscriber) openLog(ctx context.Context, start Position) error {
 	if err != nil {
 		return err
 	}
+	reader.Memory = memory
 	s.feed = &logFeed{
 		reader: reader, offset: s.info.Start, life: s.life, maxRecords: s.b.cfg.RecordsPerRead,
 		floating: start.Kind == AtEarliest || start.Kind == AtTime,

@@ -52,7 +52,7 @@ func (b *Broker) Subscribe(ctx context.Context, spec SubscribeSpec) (*Subscriber
 	t.subscribers[spec.Partition].Add(1)
 	if t.fans != nil {
 		s.openFan()
-	} else if err := s.openLog(ctx, spec.Start); err != nil {
+	} else if err := s.openLog(ctx, spec.Start, spec.Memory); err != nil {
 		s.Close()
 		if ended := t.ended(); ended != nil {
 			return nil, ended

@@ -9,6 +9,9 @@ import (
 // Reader reads one partition from a position on. It holds no file between calls, so any number may exist. It is not
 // safe for concurrent use.
 type Reader struct {
+	// Memory, unless nil, gives the memory that chunks' data is read into; what it held does not matter.
+	Memory func(size int) []byte
+
 	p      *Partition
 	log    *seglog.Log
 	reader *seglog.Reader
@@ -17,6 +20,7 @@ type Reader struct {
 // Next returns what comes next below the bound, at most about maxBytes and maxRecords but at least one batch when there
 // is one. A chunk without data whose Next is its End means caught up: see Wait.
 func (r *Reader) Next(maxBytes, maxRecords int) (seglog.Chunk, error) {
+	r.reader.Memory = r.Memory
 	c, err := r.reader.Next(maxBytes, maxRecords)
 	return c, r.p.explain(err)
 }

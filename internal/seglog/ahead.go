@@ -39,9 +39,8 @@ func (l *Log) writeAhead(h *handle, size int) {
 	if to <= end {
 		return
 	}
-	b := unwritten()[end%segfmt.UnwrittenPeriod:]
 	l.tail.ahead = to
-	if _, err := h.WriteAt(b[:to-end], end); err != nil {
+	if _, err := h.WriteAt(unwritten()[end%segfmt.UnwrittenPeriod:][:to-end], end); err != nil {
 		l.cfg.log().Debug("could not write ahead; writes go on without", "file", h.seg.path, "error", err)
 		l.tail.ahead = l.segmentBytes()
 		return
@@ -49,8 +48,7 @@ func (l *Log) writeAhead(h *handle, size int) {
 	l.tail.reserved = max(l.tail.reserved, to)
 }
 
-// cutAhead gives back what was reserved and written ahead in the active file. Where it fails, or a crash undoes it, the
-// next open does so.
+// cutAhead gives back what was reserved and written ahead. Where it fails, or a crash undoes it, the next open does so.
 func (l *Log) cutAhead() {
 	h, err := l.cfg.Files.acquire(l.cfg.FS, l.tail.active, false)
 	if err == nil {

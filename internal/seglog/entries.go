@@ -142,7 +142,7 @@ func (l *Log) ReadEntries(from uint64, maxBytes int) ([]Entry, error) {
 		return nil, ioError(l.cfg.Topic, l.cfg.Partition, "open", p.seg.path, err)
 	}
 	defer l.cfg.Files.release(h)
-	buf, err := l.readStretch(h, p.pos, limit, maxBytes)
+	buf, err := l.readStretch(h, p.pos, limit, maxBytes, nil)
 	if err != nil {
 		return nil, err
 	}

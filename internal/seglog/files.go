@@ -34,9 +34,8 @@ func NewFiles(max int) *Files {
 	return &Files{max: max, flushing: make(chan struct{}, flushesAtOnce), open: map[*segmentFile]*handle{}, idle: list.New()}
 }
 
-// flushesAtOnce bounds how many files are flushed side by side. A device does several in the time of one, but with many
-// more it does not do more, and the file system lets some of them wait for a hundred times as long as others; here they
-// wait in turn.
+// flushesAtOnce bounds how many files are flushed side by side. A device does several in the time of one, not ever more,
+// and the file system lets some wait a hundred times as long as others; here they wait in turn.
 const flushesAtOnce = 16
 
 // flush makes what was written to h durable, in its turn.

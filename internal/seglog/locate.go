@@ -50,7 +50,7 @@ func (l *Log) locate(v *view, i int, t indexTarget, want func(*segfmt.Frame) boo
 // walk goes from frame to frame until want accepts one.
 func (l *Log) walk(h *handle, p place, limit int64, want func(*segfmt.Frame) bool) (place, error) {
 	for p.pos < limit {
-		buf, err := l.readStretch(h, p.pos, limit, 64<<10)
+		buf, err := l.readStretch(h, p.pos, limit, 64<<10, nil)
 		if err != nil {
 			return p, err
 		}

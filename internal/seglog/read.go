@@ -22,6 +22,9 @@ func (l *Log) Read(ctx context.Context, from int64, maxBytes, maxRecords int) (C
 // Reader reads a log in order from one offset on. It remembers where it is, so going on costs no search. It holds no
 // file between calls, so it never keeps a removed segment's space. It is not safe for concurrent use.
 type Reader struct {
+	// Memory, unless nil, gives the memory that chunks' data is read into; what it held does not matter.
+	Memory func(size int) []byte
+
 	l     *Log
 	next  int64
 	place place // where the frame that holds next stands; seg nil: not known
@@ -100,7 +103,7 @@ func (r *Reader) step(v *view, end int64, maxBytes, maxRecords int) (Chunk, erro
 		return chunk, ioError(r.l.cfg.Topic, r.l.cfg.Partition, "open", seg.path, err)
 	}
 	defer r.l.cfg.Files.release(h)
-	buf, err := r.l.readStretch(h, r.place.pos, limit, maxBytes)
+	buf, err := r.l.readStretch(h, r.place.pos, limit, maxBytes, r.Memory)
 	if err != nil {
 		return chunk, err
 	}
@@ -153,27 +156,28 @@ func (r *Reader) collect(chunk *Chunk, buf []byte, maxBytes, maxRecords int) err
 		r.next = f.NextOffset()
 	}
 	if out > 0 {
-		chunk.Data = buf[:out:out]
+		chunk.Data = buf[:out]
 	}
 	chunk.Next = r.next
 	return nil
 }
 
 // readStretch reads from pos up to about maxBytes, not beyond limit, but at least one whole frame.
-func (l *Log) readStretch(h *handle, pos, limit int64, maxBytes int) ([]byte, error) {
-	n := min(int64(max(maxBytes, 4<<10)), limit-pos)
-	buf, err := vfs.ReadPartOf(h, pos, n)
-	if err != nil {
-		return nil, ioError(l.cfg.Topic, l.cfg.Partition, "read", h.seg.path, err)
+func (l *Log) readStretch(h *handle, pos, limit int64, maxBytes int, memory func(int) []byte) ([]byte, error) {
+	if memory == nil {
+		memory = func(size int) []byte { return make([]byte, size) }
 	}
-	f, err := segfmt.ParseFrame(buf)
-	if err != nil || int64(f.Size()) <= n || int64(f.Size()) > limit-pos {
-		return buf, nil // what is wrong shows when the frame is looked at
+	for n := min(int64(max(maxBytes, 4<<10)), limit-pos); ; {
+		buf := memory(int(n))
+		if err := vfs.ReadFull(h, buf, pos); err != nil {
+			return nil, ioError(l.cfg.Topic, l.cfg.Partition, "read", h.seg.path, err)
+		}
+		f, err := segfmt.ParseFrame(buf)
+		if err != nil || int64(f.Size()) <= n || int64(f.Size()) > limit-pos {
+			return buf, nil // what is wrong shows when the frame is looked at
+		}
+		n = int64(f.Size())
 	}
-	if buf, err = vfs.ReadPartOf(h, pos, int64(f.Size())); err != nil {
-		return nil, ioError(l.cfg.Topic, l.cfg.Partition, "read", h.seg.path, err)
-	}
-	return buf, nil
 }
 
 // frameAt checks the frame at the start of b, which was read at p. whole is false when b ends inside it.

@@ -118,14 +118,22 @@ func ReadPart(fsys FS, name string, position, n int64) (data []byte, err error) 
 // ReadPartOf returns n bytes that are there: io.ErrUnexpectedEOF says that they are not.
 func ReadPartOf(f File, position, n int64) ([]byte, error) {
 	b := make([]byte, n)
-	got, err := f.ReadAt(b, position)
-	if int64(got) == n {
-		return b, nil
+	if err := ReadFull(f, b, position); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ReadFull fills b with what is in f from a position on: io.ErrUnexpectedEOF says that it is not there.
+func ReadFull(f File, b []byte, position int64) error {
+	n, err := f.ReadAt(b, position)
+	if n == len(b) {
+		return nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF // cut while it was read
 	}
-	return nil, err
+	return err
 }
 
 // Exists reports whether there is a file or directory of that name.

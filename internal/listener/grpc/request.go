@@ -41,6 +41,18 @@ func (c requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
+// Marshal encodes v, which may be a *delivery.
+func (c requestCodec) Marshal(v any) (mem.BufferSlice, error) {
+	d, ok := v.(*delivery)
+	switch {
+	case !ok:
+		return c.Codec.Marshal(v)
+	case d.pooled:
+		return c.MarshalPooled(&d.SubscribeResponse)
+	}
+	return c.Codec.Marshal(&d.SubscribeResponse)
+}
+
 func (c requestCodec) decode(data mem.BufferSlice, v any) error {
 	if m, ok := v.(*message); ok {
 		return m.decode(data)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/leveemq/levee/api/codec"
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
@@ -64,7 +65,7 @@ func (s *streamService) Subscribe(stream subscribeStream) error {
 		readCredit(stream, tab, cancel)
 		return nil
 	})
-	err = deliver(ctx, stream, sub, tab, maxBytes)
+	err = deliver(ctx, stream, sub, tab, maxBytes, info.Reliable)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -72,8 +73,8 @@ func (s *streamService) Subscribe(stream subscribeStream) error {
 }
 
 // deliver sends events while there is credit. It returns nil once the client has closed its side and used up what it
-// gave.
-func deliver(ctx context.Context, stream subscribeStream, sub subscriber, tab *credit, maxBytes int) error {
+// gave. pooled: the batches lie in pooledMemory.
+func deliver(ctx context.Context, stream subscribeStream, sub subscriber, tab *credit, maxBytes int, pooled bool) error {
 	for {
 		left, err := tab.wait(ctx)
 		if err != nil || left <= 0 {
@@ -83,9 +84,10 @@ func deliver(ctx context.Context, stream subscribeStream, sub subscriber, tab *c
 		if err != nil {
 			return err
 		}
-		resp := &leveev1.SubscribeResponse{}
+		resp := &delivery{}
 		switch event.Kind {
 		case broker.EventData:
+			resp.pooled = pooled
 			resp.Delivery = &leveev1.Delivery{Batches: event.Batches, Next: event.Next, Dropped: event.Dropped}
 			tab.spend(len(event.Batches))
 		case broker.EventLost:
@@ -95,11 +97,19 @@ func deliver(ctx context.Context, stream subscribeStream, sub subscriber, tab *c
 		default:
 			return fault.New(fault.Internal, "subscribe: the broker sent an event of unknown kind %d", event.Kind)
 		}
-		if err := stream.Send(resp); err != nil {
+		if err := stream.SendMsg(resp); err != nil {
 			return err
 		}
 	}
 }
+
+// delivery is a response whose batches may lie in memory of the codec's pool, which has them back once they are sent.
+type delivery struct {
+	leveev1.SubscribeResponse
+	pooled bool
+}
+
+func pooledMemory(size int) []byte { return *codec.Pool.Get(size) }
 
 // ended tells the client why delivery ended. What belongs to a subscription's life is a message and then a good end;
 // anything else is the call's error.
@@ -141,7 +151,7 @@ func readCredit(stream subscribeStream, tab *credit, cancel context.CancelCauseF
 }
 
 func specOf(open *leveev1.OpenSubscribe) broker.SubscribeSpec {
-	spec := broker.SubscribeSpec{Topic: open.Topic, ID: open.TopicId, Partition: open.Partition}
+	spec := broker.SubscribeSpec{Topic: open.Topic, ID: open.TopicId, Partition: open.Partition, Memory: pooledMemory}
 	switch start := open.Start.(type) {
 	case *leveev1.OpenSubscribe_Latest:
 		spec.Start = broker.Latest()
