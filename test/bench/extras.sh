@@ -100,7 +100,7 @@ recovery_levee() {
   pb -fsync periodic -style batch -size 1024 -batch 64 -window 64 -secs 60 -most "$STORE" -stream rec
   sleep 0.5 # what was written within the flush interval is not what is measured
   crash "$SRV"
-  for how in warm cold warm-full cold-full; do
+  for how in warm warm-full cold cold-full; do # nothing is cached after cold
     case $how in cold*) cold "$DATA/levee" ;; esac
     # A full check reads every segment; otherwise only the newest is read.
     case $how in *full) export LEVEE_STORAGE_VERIFY_ALL_ON_OPEN=true ;; esac

@@ -148,8 +148,8 @@ GOALS = [
     Goal('C2', 'consume 1 KiB, by an ordered consumer of JetStream', consume('levee:periodic', 1024), ordered(1024), RATE, '>=', 2.2),
     Goal('C3', 'consume 128 B, by XREAD of Redis', consume('levee:periodic', 128), consume('redis-streams:everysec', 128), RATE, '>=', 0.9),
     Goal('C4', 'Kafka fetch 128 B, by kfake on disk', consume('levee-kafka:periodic', 128), consume('kfake:disk', 128), RATE, '>=', 0.9),
-    Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-shared-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
-    Goal('C5b', 'shared subscription, acknowledged one by one, by fetch and ack of JetStream', consume('levee-shared:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
+    Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-subscription-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
+    Goal('C5b', 'shared subscription, acknowledged one by one, by fetch and ack of JetStream', consume('levee-subscription:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
     # From publisher to consumer.
     Goal('D1', 'non-reliable 1:1, 128 B, received, by core NATS', rows_of('levee:nonreliable-fanout1', 'fanout', size=128), rows_of('nats-core:fanout1', 'fanout', size=128), RATE, '>=', 1),
     Goal('D2', 'non-reliable 1:10, 1 KiB, received, by core NATS', rows_of('levee:nonreliable-fanout10', 'fanout', size=1024), rows_of('nats-core:fanout10', 'fanout', size=1024), RATE, '>=', 0.9),

@@ -255,9 +255,12 @@ func (d *leveeD) e2e(h *hist) (int64, time.Duration) {
 	if *mode == "fanout" {
 		return d.fanout()
 	}
-	r := d.receive(1, func(m client.Message) { h.add(since(m.Value)) }) // one receiver, so h is its own
 	producer, err := d.conn.NewProducer(d.ctx, *stream, client.ProducerConfig{})
 	must(err)
+	// The first message makes a topic's files, as creating a stream does elsewhere. It comes before anybody listens.
+	_, err = producer.PublishSync(d.ctx, record.Record{Value: payload(0)})
+	must(err)
+	r := d.receive(1, func(m client.Message) { h.add(since(m.Value)) }) // one receiver, so h is its own
 	start := time.Now()
 	value := make([]byte, max(*size, 8))
 	sent := pace(*rate, time.Duration(*secs*1e9), func(t time.Time) {
