@@ -22,6 +22,22 @@ const (
 	indexInterval = 4096
 )
 
+// unwritten is what a busy log's file holds behind its frames, the first character at multiples of its length.
+const unwritten = "levee: unwritten"
+
+// written returns how much of b, which stands at pos and ends the file, is not unwritten space. A few bytes are alike by
+// chance.
+func written(b []byte, pos int64) int {
+	n := len(b)
+	for n > 0 && b[n-1] == unwritten[(pos+int64(n)-1)%int64(len(unwritten))] {
+		n--
+	}
+	if n > 0 && len(b)-n < len(unwritten) {
+		return len(b)
+	}
+	return n
+}
+
 // frame is one frame of a segment file.
 type frame struct {
 	pos, end   int64
@@ -378,10 +394,15 @@ func (v *verdict) judgeActive(was, is logDir, s string, m mark) {
 		bad, seq, v.end = list[good-1].end, list[good-1].seq+1, list[good-1].next
 	}
 	rest := b[min(bad, int64(len(b))):]
-	unfinished := len(rest) < frameHead
-	if good < len(list) && len(rest) >= frameHead {
+	length := int64(len(rest)) // of what a write that was cut off has left: to the end of the file, or of a page
+	rest = rest[:written(rest, bad)]
+	if end := (bad+int64(len(rest))+pageSize-1)/pageSize*pageSize - bad; end-int64(len(rest)) < int64(len(unwritten)) {
+		length = min(length, end)
+	}
+	unfinished := length < frameHead
+	if good < len(list) && length >= frameHead {
 		f := list[good]
-		unfinished = bytes.Equal(rest[:frameHead], was.files[s][f.pos:f.pos+frameHead]) && int64(len(rest)) < f.end-f.pos
+		unfinished = bytes.Equal(b[bad:bad+frameHead], was.files[s][f.pos:f.pos+frameHead]) && length < f.end-f.pos
 	}
 	switch claimed := m.seq >= seq; {
 	case claimed, len(rest) > 0 && !unfinished:

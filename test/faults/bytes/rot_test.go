@@ -233,6 +233,7 @@ func kept(before, after files, dir string, v *verdict) (wrong []string) {
 	was, is := before.log(dir), after.log(dir)
 	for _, s := range was.segments {
 		old, now := was.files[s], is.files[s]
+		old = old[:written(old, 0)] // what is behind is nobody's
 		switch {
 		case v != nil && v.removed == s:
 		case now == nil:
