@@ -25,7 +25,7 @@ var layers = []row{
 	{3, []string{"internal/partition", "internal/cursor"}}, // the truth about one partition, one subscription
 	{2, []string{"internal/seglog", "internal/tier", "internal/raft", "internal/writebuf/valkey", "internal/objstore/*"}}, // engines and adapters
 	{1, []string{"internal/segfmt", "internal/objstore", "internal/writebuf", "internal/meta", "internal/schema", "internal/balance"}},
-	{0, []string{"record", "internal/vfs", "internal/task", "internal/obs", "internal/fault", "internal/auth", "internal/console"}},
+	{0, []string{"record", "internal/vfs", "internal/task", "internal/obs", "internal/fault", "internal/auth", "internal/console", "internal/invariants"}},
 }
 
 // sides are packages beside the layers: what each may import, and from where it may be imported (besides the tops).

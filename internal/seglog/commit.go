@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/invariants"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 	"github.com/leveemq/levee/record"
@@ -259,6 +260,7 @@ func (l *Log) commitGroup(q []*request) int {
 	start := time.Now()
 	g := group{l: l, at: l.tail.chain, durable: l.durable.Load().seq}
 	l.tail.producers.begin()
+	l.roomFor(q)
 	n, err := g.build(q)
 	if err == nil && len(l.tail.buf) > 0 {
 		err = l.write()
@@ -283,12 +285,31 @@ func (l *Log) commitGroup(q []*request) int {
 	return n
 }
 
-// trimBuffer empties the group's buffer and keeps it only while it is small.
+// A log keeps its group's buffer while that is small; larger ones are shared by all logs.
+const keptBuffer = 128 << 10
+
+var groupBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxGroupBytes); return &b }}
+
+// roomFor makes the buffer large enough for what one write takes of q.
+func (l *Log) roomFor(q []*request) {
+	need := 0
+	for i := 0; i < len(q) && q[i].op == nil && need <= keptBuffer/2; i++ {
+		need += segfmt.FrameHeaderSize + len(q[i].a.Batch)
+	}
+	if need > keptBuffer/2 {
+		l.tail.buf = *groupBuffers.Get().(*[]byte)
+	}
+}
+
+// trimBuffer empties the group's buffer.
 func (l *Log) trimBuffer() {
-	if cap(l.tail.buf) > 1<<20 {
+	b := l.tail.buf[:0]
+	if l.tail.buf = b; cap(b) > keptBuffer {
 		l.tail.buf = nil
 	}
-	l.tail.buf = l.tail.buf[:0]
+	if cap(b) == maxGroupBytes {
+		groupBuffers.Put(&b)
+	}
 }
 
 // group is one write in the making.
@@ -406,7 +427,7 @@ func (l *Log) noteWritten(buf []byte) {
 		if err != nil {
 			panic("seglog: BUG: wrote what it cannot read: " + err.Error())
 		}
-		if selfCheck {
+		if invariants.Enabled {
 			c := chain{l.tail.chain.seq, l.tail.chain.offset, l.tail.lastGen}
 			if err := errors.Join(segfmt.CheckFrame(&f, buf[:f.Size()]), c.accept(&f, buf[:f.Size()])); err != nil {
 				panic("seglog: BUG: wrote a frame that does not follow: " + err.Error())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/invariants"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/task"
@@ -24,7 +25,7 @@ const (
 	defaultQueueBytes    = 32 << 20
 	defaultExpiry        = 7 * 24 * time.Hour
 	markInterval         = time.Second
-	maxGroupBytes        = 4 << 20 // one write call; more is the next group's
+	maxGroupBytes        = 1 << 20 // one write call; more is the next group's, and takes a device no less time a byte
 )
 
 func (c Config) withDefaults() Config {
@@ -282,7 +283,7 @@ func (l *Log) adopt(p *Plan) {
 // publish makes a view of the tail as it stands and wakes whoever waits for one.
 func (l *Log) publish() {
 	old := l.view.Load()
-	if selfCheck && (l.tail.chain.offset < old.end || l.tail.chain.seq < old.nextSeq || l.mode() == OnCommit && l.durable.Load().seq+1 < l.tail.chain.seq) {
+	if invariants.Enabled && (l.tail.chain.offset < old.end || l.tail.chain.seq < old.nextSeq || l.mode() == OnCommit && l.durable.Load().seq+1 < l.tail.chain.seq) {
 		panic("seglog: BUG: a bound went back, or readers would see what the device does not have")
 	}
 	l.view.Store(&view{

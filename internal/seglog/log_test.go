@@ -153,7 +153,7 @@ func TestAppendReadReopen(t *testing.T) {
 			l = mustOpen(t, cfg)
 			check(l)
 			var beyond *BeyondEndError
-			if _, err := l.Read(context.Background(), 2*n+1, 100, 100); !errors.As(err, &beyond) || beyond.End != 2*n {
+			if _, err := l.NewReader(2*n+1).Next(100, 100); !errors.As(err, &beyond) || beyond.End != 2*n {
 				t.Fatalf("beyond the end: %v", err)
 			}
 			if _, err := l.Append(context.Background(), []byte("no batch")); fault.KindOf(err) != fault.InvalidArgument {
@@ -215,7 +215,7 @@ func TestRetentionTrimsWholeSegmentsFromTheHead(t *testing.T) {
 		t.Fatalf("after bytes: %+v", b)
 	}
 	var trimmed *TrimmedError
-	if _, err := l.Read(context.Background(), 0, 1, 1); !errors.As(err, &trimmed) || trimmed.Oldest != b.First {
+	if _, err := l.NewReader(0).Next(1, 1); !errors.As(err, &trimmed) || trimmed.Oldest != b.First {
 		t.Fatalf("below the oldest: %v", err)
 	}
 	l.SetRetention(Retention{Age: time.Nanosecond})

@@ -1,7 +1,6 @@
 package seglog
 
 import (
-	"context"
 	"errors"
 
 	"github.com/leveemq/levee/internal/segfmt"
@@ -10,14 +9,6 @@ import (
 
 // readAhead is asked of the kernel behind a large read of a sealed segment: a replay is read once, in order.
 const readAhead = 1 << 20
-
-// Read returns whole batches from the offset on; see Reader.Next. It keeps nothing between calls.
-func (l *Log) Read(ctx context.Context, from int64, maxBytes, maxRecords int) (Chunk, error) {
-	if err := ctx.Err(); err != nil {
-		return Chunk{}, err
-	}
-	return l.NewReader(from).Next(maxBytes, maxRecords)
-}
 
 // Reader reads a log in order from one offset on. It remembers where it is, so going on costs no search. It holds no
 // file between calls, so it never keeps a removed segment's space. It is not safe for concurrent use.

@@ -1,7 +1,6 @@
 package seglog
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,7 +51,7 @@ func TestReadIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if chunk, err := l.Read(context.Background(), b.End, 100, 100); err != nil || chunk.Data != nil {
+	if chunk, err := l.NewReader(b.End).Next(100, 100); err != nil || chunk.Data != nil {
 		t.Fatalf("a read at the end: %+v, %v", chunk, err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/leveemq/levee/internal/invariants"
 )
 
 // built is this test process's binary; the first test that needs it builds it.
@@ -54,7 +56,7 @@ func build() (string, error) {
 	if Race {
 		args = append(args, "-race")
 	}
-	if selfChecks {
+	if invariants.Enabled {
 		args = append(args, "-tags=invariants")
 	}
 	cmd := exec.Command("go", append(args, "github.com/leveemq/levee/cmd/levee")...)

@@ -1,5 +1,0 @@
-//go:build !invariants
-
-package proc
-
-const selfChecks = false
