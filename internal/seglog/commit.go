@@ -285,9 +285,7 @@ func (l *Log) commitGroup(q []*request) int {
 	return n
 }
 
-// A log keeps its group's buffer while that is small; larger ones are shared by all logs.
-const keptBuffer = 128 << 10
-
+// groupBuffers are the buffers that logs do not keep.
 var groupBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxGroupBytes); return &b }}
 
 // roomFor makes the buffer large enough for what one write takes of q.

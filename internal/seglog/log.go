@@ -25,7 +25,8 @@ const (
 	defaultQueueBytes    = 32 << 20
 	defaultExpiry        = 7 * 24 * time.Hour
 	markInterval         = time.Second
-	maxGroupBytes        = 1 << 20 // one write call; more is the next group's, and takes a device no less time a byte
+	keptBuffer           = 128 << 10 // a group's larger buffer is shared by all logs
+	maxGroupBytes        = 1 << 20   // one write call; more is the next group's, and takes a device no less time a byte
 )
 
 func (c Config) withDefaults() Config {
