@@ -139,14 +139,14 @@ func TestFullDiskStillDeletes(t *testing.T) {
 func TestReserveComesBackWhenSomebodyIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
-		attempts := 0
+		var attempts atomic.Int64
 		mem := vfs.NewMem()
 		if err := mem.MkdirAll("/data"); err != nil {
 			t.Fatal(err)
 		}
 		disk := vfs.Inject(mem, func(op vfs.Op) error {
 			if op.Kind == vfs.OpWrite && full.Load() {
-				attempts++
+				attempts.Add(1)
 				return vfs.ErrNoSpace
 			}
 			return nil
@@ -173,8 +173,8 @@ func TestReserveComesBackWhenSomebodyIsRefused(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if most := int(time.Second/reservePause) + 1; attempts > most || attempts < most/2 {
-			t.Errorf("%d attempts in a second, want %d at most", attempts, most)
+		if most := int64(time.Second/reservePause) + 1; attempts.Load() > most || attempts.Load() < most/2 {
+			t.Errorf("%d attempts in a second, want %d at most", attempts.Load(), most)
 		}
 		full.Store(false)
 		began := time.Now()
