@@ -122,11 +122,11 @@ GOALS = [
     Goal('P8', 'on_commit bytes, 64 publishers in batches, 1 KiB, by write+fdatasync of 256 KiB', pub('levee-many:on_commit', 'batch', 1024, 64), machine('write+fdatasync per 256K'), 'MBPerS', '>=', 0.7),
     # Acknowledged from the device.
     Goal('A1', 'on_commit, 64 sync publishers, 128 B, by JetStream sync always', pub('levee:on_commit', 'sync', 128, 64), shapes('jetstream:always', 128) + own_tool('jetstream:always', 'sync', 128, 64), RATE, '>=', 12),
-    Goal('A1s', 'the same, publishers on one connection', pub('levee-shared:on_commit', 'sync', 128, 64), shapes('jetstream:always', 128) + own_tool('jetstream:always', 'sync', 128, 64), RATE, '>=', 12),
+    Goal('A1s', 'on_commit, 64 sync publishers on one connection, 128 B, by JetStream sync always', pub('levee-shared:on_commit', 'sync', 128, 64), shapes('jetstream:always', 128) + own_tool('jetstream:always', 'sync', 128, 64), RATE, '>=', 12),
     Goal('A2', 'on_commit, 64 sync publishers, 1 KiB, by JetStream sync always', pub('levee:on_commit', 'sync', 1024, 64), shapes('jetstream:always', 1024) + own_tool('jetstream:always', 'sync', 1024, 64), RATE, '>=', 11),
     Goal('A2s', 'the same, publishers on one connection', pub('levee-shared:on_commit', 'sync', 1024, 64), shapes('jetstream:always', 1024) + own_tool('jetstream:always', 'sync', 1024, 64), RATE, '>=', 11),
     Goal('A3', 'on_commit, 64 sync publishers, 128 B, by Redis always', pub('levee:on_commit', 'sync', 128, 64), shapes('redis-streams:always', 128) + own_tool('redis-streams:always', 'sync', 128, 64), RATE, '>=', 0.9),
-    Goal('A3s', 'the same, publishers on one connection', pub('levee-shared:on_commit', 'sync', 128, 64), shapes('redis-streams:always', 128) + own_tool('redis-streams:always', 'sync', 128, 64), RATE, '>=', 0.9),
+    Goal('A3s', 'on_commit, 64 sync publishers on one connection, 128 B, by Redis always', pub('levee-shared:on_commit', 'sync', 128, 64), shapes('redis-streams:always', 128) + own_tool('redis-streams:always', 'sync', 128, 64), RATE, '>=', 0.9),
     Goal('A4a', 'on_commit, 1 sync publisher, 128 B, by JetStream sync always', pub('levee:on_commit', 'sync', 128), driven('jetstream:always', 'sync', 128), RATE, '>=', 1.3),
     Goal('A4b', 'the same, p50 by a flush of 4 KiB', pub('levee:on_commit', 'sync', 128), rows_of('fsync-ref', 'fdatasync 4KiB keep-size'), P50, '<=', 2.2),
     Goal('A5', 'on_commit, 1 async publisher, 128 B, by Redis always', pub('levee:on_commit', 'async', 128), driven('redis-streams:always', 'async', 128, 'batch'), RATE, '>=', 4),
@@ -135,6 +135,7 @@ GOALS = [
     Goal('A8', 'Kafka port, on_commit, async 128 B, by kfake with flushes', pub('levee-kafka:on_commit', 'async', 128), pub('kfake:sync', 'async', 128), RATE, '>=', 0.85),
     Goal('A9', 'Kafka port, on_commit, 64 sync producers, by kfake with flushes', pub('levee-kafka:on_commit', 'sync', 128, 64), pub('kfake:sync', 'sync', 128, 64), RATE, '>=', 10),
     Goal('A10', 'on_commit, 64 sync publishers, 128 B, by RabbitMQ quorum queues', pub('levee:on_commit', 'sync', 128, 64), pub('rabbitmq-quorum', 'sync', 128, 64), RATE, '>=', 3),
+    Goal('A10s', 'the same, publishers on one connection', pub('levee-shared:on_commit', 'sync', 128, 64), pub('rabbitmq-quorum', 'sync', 128, 64), RATE, '>=', 3),
     # Acknowledged before.
     Goal('B1a', 'periodic, 64 sync publishers, 128 B, by JetStream default', pub('levee:periodic', 'sync', 128, 64), shapes('jetstream:default', 128), RATE, '>=', 2.5),
     Goal('B1s', 'the same, publishers on one connection', pub('levee-shared:periodic', 'sync', 128, 64), shapes('jetstream:default', 128), RATE, '>=', 2.5),
@@ -341,7 +342,7 @@ def facts(rows):
 
 
 # What a reader wants to know first.
-HEADLINE = ('A1', 'A3', 'A5', 'B2', 'C1', 'D1', 'E1', 'F1a', 'G2a', 'G3a')
+HEADLINE = ('A1', 'A1s', 'A3', 'A3s', 'A5', 'B5', 'B2', 'C1', 'D1', 'E1', 'F1a', 'G2a', 'G3a')
 
 
 def headline(found):
