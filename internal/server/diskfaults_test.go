@@ -574,7 +574,8 @@ func (w *diskWorld) firstLife() {
 		_ = w.publish("default/bystander", 100, false)
 	}
 	_ = w.publish("ns/idle", 1200<<10, false)
-	pause(5 * time.Second) // marks, flushes, retention, and taking reserved space back
+	_ = w.publish("default/gone", 4200<<10, false) // so long that it is not freed at once
+	pause(5 * time.Second)                         // marks, flushes, retention, and taking reserved space back
 	_, err := w.broker().SetTopic(ctx, "default/none", broker.Settings{Fsync: ptr("on_commit")}, nil)
 	_ = w.told("set", err)
 	_ = w.publish("default/none", 100, false)

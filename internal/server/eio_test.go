@@ -148,6 +148,8 @@ var diskSites = map[string][]string{
 	"broker.(*remover).setAside Rename":                        {unheard},
 	"broker.(*remover).setAside SyncDir#1":                     {unheard},
 	"broker.(*remover).setAside SyncDir#2":                     {unheard},
+	"broker.shrink Sync":                                       {unheard},
+	"broker.shrink Truncate":                                   {unheard},
 	"broker.discard Remove":                                    {unheard},
 	"partition.(*Dirs).Make MkdirAll":                          {refused, unheard},
 	"partition.(*Dirs).Make MkdirSync/sync dir":                {refused},
