@@ -55,25 +55,15 @@ func TestMarshalPooled(t *testing.T) {
 		for i := range b {
 			b[i] = byte(i)
 		}
-		m := &leveev1.SubscribeResponse{Delivery: &leveev1.Delivery{Batches: b, Next: 7}}
-		want, err := m.MarshalVT()
+		want := bytes.Clone(b)
+		out, err := Codec{}.MarshalPooled(&leveev1.SubscribeResponse{Delivery: &leveev1.Delivery{Batches: b, Next: 7}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := Codec{}.MarshalPooled(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scribbled := *Pool.Get(n) // whatever was given back too early
-		clear(scribbled)
+		clear(*Pool.Get(n)) // whatever was given back too early
 		var got leveev1.SubscribeResponse
-		if err := got.UnmarshalVTUnsafe(out.Materialize()); err != nil || got.Delivery.Next != 7 || !bytes.Equal(got.Delivery.Batches, m.Delivery.Batches) && n >= aliasBytes {
-			t.Errorf("%d bytes: %v, %d bytes came", n, err, len(got.Delivery.GetBatches()))
-		}
-		if n < aliasBytes {
-			if again, _ := got.MarshalVT(); !bytes.Equal(again, want) {
-				t.Errorf("%d bytes: what was copied is not what was sent", n)
-			}
+		if err := got.UnmarshalVTUnsafe(out.Materialize()); err != nil || got.Delivery.Next != 7 || !bytes.Equal(got.Delivery.Batches, want) {
+			t.Errorf("%d bytes: %v, %d bytes came, and they are not what was sent", n, err, len(got.GetDelivery().GetBatches()))
 		}
 		out.Free()
 	}

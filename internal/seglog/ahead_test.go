@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -152,6 +153,29 @@ func TestTornIntoUnwrittenSpace(t *testing.T) {
 		b[at] ^= 4
 		if _, _, err := open(b, ProcessCrash); err == nil {
 			t.Errorf("a flipped bit at byte %d of %d to %d: opened", at, from, to)
+		}
+	}
+}
+
+// TestUnwrittenSpaceBelowTheMark finds unwritten space where the durable mark says that a frame was.
+func TestUnwrittenSpaceBelowTheMark(t *testing.T) {
+	fs := vfs.NewMem()
+	l, cfg, name := busy(t, fs)
+	from := l.tail.end
+	mustAppend(t, l, batch(t, noProducer, "marked"))
+	if err := l.writeMark(); err != nil {
+		t.Fatal(err)
+	}
+	left := fs.Crash(vfs.KeepAll)
+	mustClose(t, l)
+	b := contentOf(t, left, name)
+	segfmt.FillUnwritten(b[from:], from)
+	put(t, left, name, b)
+	cfg.FS = left
+	for _, cfg.Crash = range []Crash{CleanStop, ProcessCrash, MachineCrash} {
+		var bad *CorruptionError
+		if _, _, err := Open(cfg); !errors.As(err, &bad) || bad.Position != from {
+			t.Errorf("after crash %v: %v, must be refused at byte %d", cfg.Crash, err, from)
 		}
 	}
 }
