@@ -122,6 +122,8 @@ func (b *Broker) maintain(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		b.sweep()
+		b.expire(ctx)
 		for _, t := range b.topics.all() {
 			for i, p := range t.parts {
 				if ctx.Err() != nil {

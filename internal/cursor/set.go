@@ -277,3 +277,22 @@ func (s *Set) find(number int64) (at int, ok bool) {
 	at = sort.Search(n, func(i int) bool { return s.blocks[i].number >= number })
 	return at, s.blocks[at].number == number
 }
+
+// Settled returns how many offsets above the position are settled.
+func (s *Set) Settled() (n int64) {
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		from := s.position - b.number*BlockSize
+		switch {
+		case from <= 0:
+			n += int64(b.count)
+		case b.bits == nil:
+			n += BlockSize - from
+		default:
+			for at := b.bits.next(int(from), true); at < BlockSize; at = b.bits.next(at+1, true) {
+				n++
+			}
+		}
+	}
+	return n
+}
