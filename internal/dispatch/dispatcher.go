@@ -61,6 +61,7 @@ type sums struct {
 type out struct {
 	effects []Effect
 	spans   []Span
+	blocked int64 // what the newest Blocked said; -1: it is not blocked
 }
 
 // maxPoisoning bounds the nodes on their way to the dead letters before reading stops.
@@ -70,6 +71,7 @@ const maxPoisoning = 1000
 // in the order of offsets.
 func New(cfg Config, set *cursor.Set, counts []cursor.Count) *Dispatcher {
 	d := &Dispatcher{stock: stock{cfg: cfg.withDefaults(), set: set, failed: -1, expiry: -1, far: newFar()}, next: set.Position()}
+	d.blocked = -1
 	d.members.init()
 	d.keys.init()
 	for _, c := range counts {
@@ -122,7 +124,9 @@ func (d *Dispatcher) Step(now Now, e *Event) []Effect {
 	case Reconfigure:
 		d.reconfigure(*e.Config)
 	}
+	d.tellBlocked()
 	d.serve()
+	d.tellBlocked()
 	return d.effects
 }
 
@@ -218,7 +222,11 @@ func (d *stock) running() bool {
 func (d *Dispatcher) reconfigure(cfg Config) {
 	cfg.Type, cfg.AtMostOnce = d.cfg.Type, d.cfg.AtMostOnce
 	d.cfg = cfg.withDefaults()
-	d.expiry = 0 // look at once
+	if d.failed >= 0 && d.cfg.SkipTrimmed {
+		d.trimmed(d.failed)
+	}
+	d.expiry = 0   // look at once
+	d.blocked = -1 // said again, where it still is
 	for n := d.lists.stuck.first(); n != nil; n = d.lists.stuck.first() {
 		d.detach(n)
 		n.place = placeWaiting // judged once all are out
@@ -228,7 +236,4 @@ func (d *Dispatcher) reconfigure(cfg Config) {
 	}
 	d.elapse()
 	d.rerouteAll()
-	if d.failed >= 0 && d.cfg.SkipTrimmed {
-		d.trimmed(d.failed)
-	}
 }

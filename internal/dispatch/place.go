@@ -44,6 +44,18 @@ func (d *stock) settle(n *node) {
 	d.dispose(n)
 }
 
+// tellBlocked says where the subscription is blocked, as often as that changes.
+func (d *stock) tellBlocked() {
+	n := d.lists.stuck.first()
+	switch {
+	case n == nil:
+		d.blocked = -1
+	case n.from != d.blocked:
+		d.blocked = n.from
+		d.emit(Effect{Kind: Blocked, From: n.from, To: n.from, Count: n.count, Reason: n.reason})
+	}
+}
+
 // detach takes a node out of its place.
 func (d *stock) detach(n *node) {
 	switch n.place {
@@ -185,9 +197,6 @@ func (d *stock) poison(n *node, reason string) {
 		d.set.Add(n.from, n.to)
 		d.dispose(n)
 	case Block:
-		if d.lists.stuck.size == 0 {
-			d.emit(Effect{Kind: Blocked, From: n.from, To: n.from, Count: n.count, Reason: reason})
-		}
 		n.place = placeStuck
 		d.lists.stuck.insert(n)
 		d.keep(n)

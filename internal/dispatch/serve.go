@@ -5,19 +5,21 @@ import (
 	"slices"
 )
 
-// serve answers whoever asks, as far as there is something.
+// serve answers whoever asks, as far as there is something. Where that settles records, as at most once does, there may
+// be more after it.
 func (d *Dispatcher) serve() {
-	if !d.running() || len(d.members.asking) == 0 {
-		return
-	}
-	waiting := d.members.asking[:0]
-	for _, c := range d.members.asking {
-		if !d.give(c) {
-			waiting = append(waiting, c)
+	for again := true; again && d.running() && len(d.members.asking) > 0; {
+		position := d.set.Position()
+		waiting := d.members.asking[:0]
+		for _, c := range d.members.asking {
+			if !d.give(c) {
+				waiting = append(waiting, c)
+			}
 		}
+		clear(d.members.asking[len(waiting):])
+		d.members.asking = waiting
+		again = d.set.Position() != position
 	}
-	clear(d.members.asking[len(waiting):])
-	d.members.asking = waiting
 }
 
 // give makes one delivery to a consumer, and reports whether there was anything for it: first what is handed out again,
