@@ -8,15 +8,21 @@ import (
 
 // Dispatcher decides for one subscription and one partition. One goroutine uses it.
 type Dispatcher struct {
+	stock
+	saved   []cursor.Count // of records that were not read yet in this life, ascending
+	next    int64          // where to read on
+	reading bool           // WantsRead was answered, Read has not come
+	stale   bool           // what Read brings next was asked for before a rewind
+}
+
+// stock is the records in hand: where each is, who has it, and who may have it next. Its methods are the moves of
+// records; which of them an event means is the Dispatcher's.
+type stock struct {
 	cfg     Config
 	now     Now // of the step under way
 	set     *cursor.Set
-	saved   []cursor.Count // of records that were not read yet in this life, ascending
 	members members
 	keys    keys
-	next    int64 // where to read on
-	reading bool  // WantsRead was answered, Read has not come
-	stale   bool  // what Read brings next was asked for before a rewind
 	failed  int64 // the oldest record there is, where the position was trimmed; -1: it was not
 
 	held  index // every node
@@ -55,6 +61,7 @@ type sums struct {
 type out struct {
 	effects []Effect
 	spans   []Span
+	blocked int64 // what the newest Blocked said; -1: it is not blocked
 }
 
 // maxPoisoning bounds the nodes on their way to the dead letters before reading stops.
@@ -63,7 +70,8 @@ const maxPoisoning = 1000
 // New returns a dispatcher that goes on from a cursor. counts say how often unsettled records were handed out before,
 // in the order of offsets.
 func New(cfg Config, set *cursor.Set, counts []cursor.Count) *Dispatcher {
-	d := &Dispatcher{cfg: cfg.withDefaults(), set: set, next: set.Position(), failed: -1, expiry: -1, far: newFar()}
+	d := &Dispatcher{stock: stock{cfg: cfg.withDefaults(), set: set, failed: -1, expiry: -1, far: newFar()}, next: set.Position()}
+	d.blocked = -1
 	d.members.init()
 	d.keys.init()
 	for _, c := range counts {
@@ -116,14 +124,16 @@ func (d *Dispatcher) Step(now Now, e *Event) []Effect {
 	case Reconfigure:
 		d.reconfigure(*e.Config)
 	}
+	d.tellBlocked()
 	d.serve()
+	d.tellBlocked()
 	return d.effects
 }
 
-func (d *Dispatcher) emit(e Effect) { d.effects = append(d.effects, e) }
+func (d *stock) emit(e Effect) { d.effects = append(d.effects, e) }
 
 // elapse carries out what the time that passed brings.
-func (d *Dispatcher) elapse() {
+func (d *stock) elapse() {
 	for n := d.waiting.first(); n != nil && n.due <= int64(d.now.Mono); n = d.waiting.first() {
 		d.detach(n)
 		d.ready(n)
@@ -138,7 +148,7 @@ func (d *Dispatcher) elapse() {
 }
 
 // expire takes back what consumers held for too long, and finds out when to look again.
-func (d *Dispatcher) expire() {
+func (d *stock) expire() {
 	d.expiry = -1
 	if d.cfg.AckTimeout <= 0 {
 		return
@@ -158,7 +168,7 @@ func (d *Dispatcher) expire() {
 }
 
 // backoff is how long a record waits that was handed out that often.
-func (d *Dispatcher) backoff(count int32) time.Duration {
+func (d *stock) backoff(count int32) time.Duration {
 	b := d.cfg.Backoff
 	wait := b.Base
 	for i := int32(1); b.Exponential && i < count && wait > 0 && wait < 1<<61 && (b.Max <= 0 || wait < b.Max); i++ {
@@ -187,7 +197,10 @@ func (d *Dispatcher) Wake(now Now) (after time.Duration, ok bool) {
 		sooner(d.expiry - now.Mono)
 	}
 	if _, due, far := d.far.first(); far && d.running() {
-		if wait := untilWall(now, due) - scanAhead; wait > 0 { // else WantsScan says so already
+		switch wait := untilWall(now, due); { // what is left out is what WantsScan says already, or has no room for
+		case wait > scanAhead:
+			sooner(wait - scanAhead)
+		case wait > 0:
 			sooner(wait)
 		}
 	}
@@ -201,7 +214,7 @@ func untilWall(now Now, ms int64) time.Duration {
 }
 
 // running reports whether anything is handed out at all.
-func (d *Dispatcher) running() bool {
+func (d *stock) running() bool {
 	return len(d.members.order) > 0 && d.lists.stuck.size == 0 && d.failed < 0
 }
 
@@ -209,7 +222,11 @@ func (d *Dispatcher) running() bool {
 func (d *Dispatcher) reconfigure(cfg Config) {
 	cfg.Type, cfg.AtMostOnce = d.cfg.Type, d.cfg.AtMostOnce
 	d.cfg = cfg.withDefaults()
-	d.expiry = 0 // look at once
+	if d.failed >= 0 && d.cfg.SkipTrimmed {
+		d.trimmed(d.failed)
+	}
+	d.expiry = 0   // look at once
+	d.blocked = -1 // said again, where it still is
 	for n := d.lists.stuck.first(); n != nil; n = d.lists.stuck.first() {
 		d.detach(n)
 		n.place = placeWaiting // judged once all are out
@@ -219,7 +236,4 @@ func (d *Dispatcher) reconfigure(cfg Config) {
 	}
 	d.elapse()
 	d.rerouteAll()
-	if d.failed >= 0 && d.cfg.SkipTrimmed {
-		d.trimmed(d.failed)
-	}
 }

@@ -1,7 +1,9 @@
 package dispatch
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/leveemq/levee/internal/cursor"
@@ -67,7 +69,7 @@ func (f *far) remove(number int64) {
 // them are due soon, and only the block is known. It says so until it is answered.
 func (d *Dispatcher) WantsScan(now Now) (from, to int64, ok bool) {
 	number, due, ok := d.far.first()
-	if !ok || !d.running() || due > now.WallMs+scanAhead.Milliseconds() || !d.scanRoom() {
+	if !ok || !d.running() || !d.scanRoom(now, due) {
 		return 0, 0, false
 	}
 	d.far.scanning = number
@@ -75,9 +77,13 @@ func (d *Dispatcher) WantsScan(now Now) (from, to int64, ok bool) {
 	return from, from + cursor.BlockSize - 1, true
 }
 
-// scanRoom reports whether a look at a block could take anything in.
-func (d *Dispatcher) scanRoom() bool {
-	return d.delayed.len() <= d.cfg.MaxDelayed/2 && d.late <= d.cfg.LookAhead.Messages/2
+// scanRoom reports whether a block is to be looked at now whose first record is due then. Early there must be room for
+// the others in memory; once it is due it is handed out, and the others stay known by the block.
+func (d *Dispatcher) scanRoom(now Now, dueMs int64) bool {
+	if dueMs <= now.WallMs {
+		return d.late <= d.cfg.LookAhead.Messages/2
+	}
+	return dueMs <= now.WallMs+scanAhead.Milliseconds() && d.delayed.len() <= d.cfg.MaxDelayed/2
 }
 
 // scanned takes delayed records out of a block: those that are due are handed out, those that soon will be wait in
@@ -121,4 +127,15 @@ func (d *Dispatcher) delay(now Now, it *Item) {
 	n := d.newNode(it, it.From, it.To, it.Bytes, 0)
 	n.place, n.due, n.late = placeDelayed, it.DueMs, true
 	d.delayed.add(n)
+}
+
+// spill makes room in memory for what is due sooner: the half that is due last stays known by its blocks.
+func (d *Dispatcher) spill() {
+	all := slices.Clone(d.delayed.nodes)
+	slices.SortFunc(all, func(a, b *node) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.from, b.from)) })
+	for _, n := range all[len(all)/2:] {
+		d.far.note(n.from, n.due)
+		d.detach(n)
+		d.dispose(n)
+	}
 }

@@ -137,7 +137,7 @@ func (ks *keys) find(k *key, filters bool, size int64) (c *consumer, large bool)
 }
 
 // reroute finds out who may be handed the next record of a key, if anybody.
-func (d *Dispatcher) reroute(k *key) {
+func (d *stock) reroute(k *key) {
 	d.unroute(k)
 	n := k.queue.first()
 	if n == nil || n.place != placeReady || d.cfg.KeyInFlight > 0 && k.inFlight >= d.cfg.KeyInFlight {
@@ -163,7 +163,7 @@ func (d *Dispatcher) reroute(k *key) {
 	k.home.keyed[k.class].insert(n)
 }
 
-func (d *Dispatcher) unroute(k *key) {
+func (d *stock) unroute(k *key) {
 	if k.home != nil {
 		k.home.keyed[k.class].remove(k.head)
 		k.home, k.head = nil, nil
@@ -171,7 +171,7 @@ func (d *Dispatcher) unroute(k *key) {
 }
 
 // rerouteAll is reroute for every key, in the order of their first records.
-func (d *Dispatcher) rerouteAll() {
+func (d *stock) rerouteAll() {
 	if len(d.keys.byHash) == 0 {
 		return
 	}

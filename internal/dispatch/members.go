@@ -114,12 +114,12 @@ func (m *members) unask(id ConsumerID) {
 }
 
 // eligible reports whether a consumer gets anything now.
-func (d *Dispatcher) eligible(c *consumer) bool {
+func (d *stock) eligible(c *consumer) bool {
 	return d.cfg.Type != Failover || c == d.members.active
 }
 
 // anyTakes reports whether a record of that size is for any consumer that gets anything.
-func (d *Dispatcher) anyTakes(size int64) bool {
+func (d *stock) anyTakes(size int64) bool {
 	for _, c := range d.members.order {
 		if d.eligible(c) && c.takes(size) {
 			return true
@@ -164,7 +164,7 @@ func (d *Dispatcher) leave(c *consumer) {
 }
 
 // takeBack has all that a consumer holds handed out again at once.
-func (d *Dispatcher) takeBack(c *consumer) {
+func (d *stock) takeBack(c *consumer) {
 	for n := c.leases.first; n != nil; n = c.leases.first {
 		d.release(n, 0, ReasonGone)
 	}
@@ -188,7 +188,7 @@ func (d *Dispatcher) settleMembers() {
 
 // elect makes the first in line the active consumer. What the one before it holds goes to the new one: there is one at
 // a time that processes.
-func (d *Dispatcher) elect() {
+func (d *stock) elect() {
 	var first *consumer
 	if len(d.members.order) > 0 {
 		first = d.members.order[0]

@@ -9,7 +9,7 @@ import (
 // poison, lease or dispose before the step ends; every move of a node with a key ends in reroute.
 
 // newNode makes a node of records that are not known yet. It is in the index, and in no place.
-func (d *Dispatcher) newNode(it *Item, from, to, bytes int64, count int32) *node {
+func (d *stock) newNode(it *Item, from, to, bytes int64, count int32) *node {
 	n := d.pool.get()
 	n.from, n.to, n.bytes, n.count = from, to, bytes, count
 	if it != nil && it.HasKey && d.cfg.Type == KeyShared {
@@ -24,7 +24,7 @@ func (d *Dispatcher) newNode(it *Item, from, to, bytes int64, count int32) *node
 }
 
 // dispose forgets a node that is in no place.
-func (d *Dispatcher) dispose(n *node) {
+func (d *stock) dispose(n *node) {
 	d.held.remove(n)
 	if n.count > 0 {
 		d.unsettled.sub(n.messages(), n.bytes)
@@ -38,14 +38,26 @@ func (d *Dispatcher) dispose(n *node) {
 }
 
 // settle ends a node: its records are done with.
-func (d *Dispatcher) settle(n *node) {
+func (d *stock) settle(n *node) {
 	d.detach(n)
 	d.set.Add(n.from, n.to)
 	d.dispose(n)
 }
 
+// tellBlocked says where the subscription is blocked, as often as that changes.
+func (d *stock) tellBlocked() {
+	n := d.lists.stuck.first()
+	switch {
+	case n == nil:
+		d.blocked = -1
+	case n.from != d.blocked:
+		d.blocked = n.from
+		d.emit(Effect{Kind: Blocked, From: n.from, To: n.from, Count: n.count, Reason: n.reason})
+	}
+}
+
 // detach takes a node out of its place.
-func (d *Dispatcher) detach(n *node) {
+func (d *stock) detach(n *node) {
 	switch n.place {
 	case placeLeased:
 		n.consumer.leases.remove(n)
@@ -80,21 +92,21 @@ func (d *Dispatcher) detach(n *node) {
 	n.place = placeNone
 }
 
-func (d *Dispatcher) countLate(n *node, by int) {
+func (d *stock) countLate(n *node, by int) {
 	if n.late {
 		d.late += by
 	}
 }
 
 // keep has a node hold back its key, or be the next of it. unkeep is its inverse.
-func (d *Dispatcher) keep(n *node) {
+func (d *stock) keep(n *node) {
 	if n.key != nil {
 		n.key.queue.insert(n)
 		d.reroute(n.key)
 	}
 }
 
-func (d *Dispatcher) unkeep(n *node) {
+func (d *stock) unkeep(n *node) {
 	if n.key != nil {
 		d.unroute(n.key)
 		n.key.queue.remove(n)
@@ -102,7 +114,7 @@ func (d *Dispatcher) unkeep(n *node) {
 }
 
 // ready has a node handed out to whoever may have it, unless it was handed out too often.
-func (d *Dispatcher) ready(n *node) {
+func (d *stock) ready(n *node) {
 	if d.cfg.MaxDeliveries > 0 && n.count >= d.cfg.MaxDeliveries {
 		reason := n.reason
 		if reason == "" {
@@ -127,14 +139,14 @@ func (d *Dispatcher) ready(n *node) {
 }
 
 // release takes a leased node back, to be handed out again after a delay.
-func (d *Dispatcher) release(n *node, delay time.Duration, reason string) {
+func (d *stock) release(n *node, delay time.Duration, reason string) {
 	d.detach(n)
 	n.reason = reason
 	d.wait(n, delay)
 }
 
 // wait has a node wait until it is ready.
-func (d *Dispatcher) wait(n *node, delay time.Duration) {
+func (d *stock) wait(n *node, delay time.Duration) {
 	if delay <= 0 {
 		d.ready(n)
 		return
@@ -146,7 +158,7 @@ func (d *Dispatcher) wait(n *node, delay time.Duration) {
 }
 
 // lease gives a node that is in no place to a consumer.
-func (d *Dispatcher) lease(n *node, c *consumer) {
+func (d *stock) lease(n *node, c *consumer) {
 	if n.count == 0 {
 		d.unsettled.add(n.messages(), n.bytes)
 	}
@@ -173,7 +185,7 @@ func (d *Dispatcher) lease(n *node, c *consumer) {
 }
 
 // poison applies the policy to a node that is in no place.
-func (d *Dispatcher) poison(n *node, reason string) {
+func (d *stock) poison(n *node, reason string) {
 	n.reason = reason
 	policy := d.cfg.Poison
 	if d.cfg.AtMostOnce {
@@ -185,9 +197,6 @@ func (d *Dispatcher) poison(n *node, reason string) {
 		d.set.Add(n.from, n.to)
 		d.dispose(n)
 	case Block:
-		if d.lists.stuck.size == 0 {
-			d.emit(Effect{Kind: Blocked, From: n.from, To: n.from, Count: n.count, Reason: reason})
-		}
 		n.place = placeStuck
 		d.lists.stuck.insert(n)
 		d.keep(n)
@@ -201,7 +210,7 @@ func (d *Dispatcher) poison(n *node, reason string) {
 
 // split cuts a node in two before an offset, both in the same place, and returns the second. Nodes with keys have one
 // record, and are never split.
-func (d *Dispatcher) split(n *node, at int64) *node {
+func (d *stock) split(n *node, at int64) *node {
 	m := d.pool.get()
 	m.from, m.to, m.count, m.place, m.late, m.list, m.reason = at, n.to, n.count, n.place, n.late, n.list, n.reason
 	m.consumer, m.leasedAt, m.due = n.consumer, n.leasedAt, n.due
@@ -225,7 +234,7 @@ func (d *Dispatcher) split(n *node, at int64) *node {
 }
 
 // isolate cuts a node so that one has just the offsets between from and to, and returns that.
-func (d *Dispatcher) isolate(n *node, from, to int64) *node {
+func (d *stock) isolate(n *node, from, to int64) *node {
 	if from > n.from {
 		n = d.split(n, from)
 	}

@@ -112,6 +112,9 @@ func (d *Dispatcher) piece(it *Item, from, to int64) {
 	hides := d.cfg.Type == Shared || d.cfg.Type == KeyShared
 	switch {
 	case hides && it.DueMs > d.now.WallMs && from == to:
+		if d.delayed.len() >= d.cfg.MaxDelayed {
+			d.spill()
+		}
 		d.delay(d.now, it)
 	case d.cfg.Type == KeyShared && it.HasKey && from == to:
 		d.ready(d.newNode(it, from, to, it.Bytes, 0))
@@ -123,7 +126,7 @@ func (d *Dispatcher) piece(it *Item, from, to int64) {
 }
 
 // unqueue takes the first k records off the look-ahead's first run.
-func (d *Dispatcher) unqueue(k int64) run {
+func (d *stock) unqueue(k int64) run {
 	r := d.ahead.first()
 	n := r.to - r.from + 1
 	first := run{r.from, r.from + k - 1, share(r.bytes, k, n)}

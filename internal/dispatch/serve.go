@@ -5,19 +5,21 @@ import (
 	"slices"
 )
 
-// serve answers whoever asks, as far as there is something.
+// serve answers whoever asks, as far as there is something. Where that settles records, as at most once does, there may
+// be more after it.
 func (d *Dispatcher) serve() {
-	if !d.running() || len(d.members.asking) == 0 {
-		return
-	}
-	waiting := d.members.asking[:0]
-	for _, c := range d.members.asking {
-		if !d.give(c) {
-			waiting = append(waiting, c)
+	for again := true; again && d.running() && len(d.members.asking) > 0; {
+		position := d.set.Position()
+		waiting := d.members.asking[:0]
+		for _, c := range d.members.asking {
+			if !d.give(c) {
+				waiting = append(waiting, c)
+			}
 		}
+		clear(d.members.asking[len(waiting):])
+		d.members.asking = waiting
+		again = d.set.Position() != position
 	}
-	clear(d.members.asking[len(waiting):])
-	d.members.asking = waiting
 }
 
 // give makes one delivery to a consumer, and reports whether there was anything for it: first what is handed out again,
@@ -65,7 +67,7 @@ func merge(spans []Span) []Span {
 
 // nextNode returns the first node of a class that is for a consumer: of a list, of the keys it has, or of what is too large
 // for others.
-func (d *Dispatcher) nextNode(c *consumer, list *index, class int) *node {
+func (d *stock) nextNode(c *consumer, list *index, class int) *node {
 	n := list.first()
 	for n != nil && !c.takes(record(n.bytes, n.messages())) {
 		d.setAside(n)
@@ -157,7 +159,7 @@ func (d *Dispatcher) fit(c *consumer, from, messages, bytes int64, fresh bool) i
 }
 
 // setAside takes a ready node that is too large for some consumer out of the way of the others.
-func (d *Dispatcher) setAside(n *node) {
+func (d *stock) setAside(n *node) {
 	n.list.remove(n)
 	n.list = &d.lists.large
 	n.list.insert(n)
@@ -165,7 +167,7 @@ func (d *Dispatcher) setAside(n *node) {
 }
 
 // judgeSize applies the policy to a node that no consumer can take.
-func (d *Dispatcher) judgeSize(n *node) {
+func (d *stock) judgeSize(n *node) {
 	if !d.anyTakes(record(n.bytes, n.messages())) {
 		d.detach(n)
 		d.poison(n, ReasonTooLarge)
@@ -173,7 +175,7 @@ func (d *Dispatcher) judgeSize(n *node) {
 }
 
 // judgeLarge is judgeSize for all that was set aside, after consumers came or went.
-func (d *Dispatcher) judgeLarge() {
+func (d *stock) judgeLarge() {
 	if len(d.members.order) == 0 {
 		return
 	}

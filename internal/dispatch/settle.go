@@ -9,7 +9,7 @@ import (
 
 // overlapping calls visit for each node that has offsets of a range, with those offsets. visit may settle, split or move
 // the node.
-func (d *Dispatcher) overlapping(r cursor.Range, visit func(n *node, from, to int64)) {
+func (d *stock) overlapping(r cursor.Range, visit func(n *node, from, to int64)) {
 	for n := d.held.from(r.From); n != nil && n.from <= r.To; {
 		from, to := max(n.from, r.From), min(n.to, r.To)
 		visit(n, from, to)
@@ -53,7 +53,7 @@ func (d *Dispatcher) ackRange(r cursor.Range) (settled int64) {
 
 // settlePart settles some records of a node. Those at an end of a leased one, as most acknowledgements have it, make no
 // new node.
-func (d *Dispatcher) settlePart(n *node, from, to int64) {
+func (d *stock) settlePart(n *node, from, to int64) {
 	if from == n.from && to == n.to {
 		d.settle(n)
 		return
@@ -132,7 +132,7 @@ func (d *Dispatcher) forget(r cursor.Range) int64 {
 }
 
 // cutAhead takes offsets out of the look-ahead.
-func (d *Dispatcher) cutAhead(r cursor.Range) {
+func (d *stock) cutAhead(r cursor.Range) {
 	var kept []run
 	for !d.ahead.empty() {
 		first := d.ahead.first()
@@ -156,7 +156,7 @@ func (d *Dispatcher) cutAhead(r cursor.Range) {
 
 func (d *Dispatcher) lost(ranges []cursor.Range) {
 	for _, r := range ranges {
-		r.From, r.To = max(r.From, d.set.Position()), clampOffset(r.To)
+		r.From, r.To = d.set.Next(r.From), clampOffset(r.To) // what was settled, and told, before is not told again
 		if r.From <= r.To && d.forget(r) > 0 {
 			d.emit(Effect{Kind: LostRange, From: r.From, To: r.To})
 		}

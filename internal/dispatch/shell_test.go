@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -102,14 +103,20 @@ func (s *shell) items(from, end int64, most int) (items []Item, next int64) {
 	return items, next
 }
 
-// step gives an event to the dispatcher, then what it wants to read, and returns all effects as text.
-func (s *shell) step(e Event) []string {
-	out := s.texts(s.d.Step(s.now, &e))
+// effects gives an event to the dispatcher, then what it wants to read, and returns copies of all effects.
+func (s *shell) effects(e Event) (out []Effect) {
+	give := func(e Event) {
+		for _, f := range s.d.Step(s.now, &e) {
+			f.Spans = slices.Clone(f.Spans)
+			out = append(out, f)
+		}
+	}
+	give(e)
 	for range 10_000 {
 		if from, ok := s.d.WantsRead(); ok && from < s.end {
 			items, next := s.items(from, s.end, s.most)
 			s.reads++
-			out = append(out, s.texts(s.d.Step(s.now, &Event{Kind: Read, Items: items, Next: next}))...)
+			give(Event{Kind: Read, Items: items, Next: next})
 			continue
 		}
 		from, to, ok := s.d.WantsScan(s.now)
@@ -118,10 +125,13 @@ func (s *shell) step(e Event) []string {
 		}
 		s.scans++
 		items, _ := s.items(from, to+1, 1<<30)
-		out = append(out, s.texts(s.d.Step(s.now, &Event{Kind: Scanned, Items: items}))...)
+		give(Event{Kind: Scanned, Items: items})
 	}
 	panic("the dispatcher reads without end")
 }
+
+// step is effects as text.
+func (s *shell) step(e Event) []string { return s.texts(s.effects(e)) }
 
 // pass lets time pass, with a tick whenever the dispatcher wants one.
 func (s *shell) pass(t time.Duration) (out []string) {
