@@ -131,7 +131,7 @@ func metaWorld(b metaBug, o Options, steps, retries int, after func(*metaJudge, 
 		for i := range 3 {
 			id := NodeID(fmt.Sprintf("client-%d", i+1))
 			m := &metaClient{c: c, stream: string(id), nodes: nodes, number: i + 1, known: map[meta.Name]*meta.Topic{},
-				metaSeen: metaSeen{map[subscriptionKey]subscribed{}, map[string]*meta.Subject{}}}
+				metaSeen: metaSeen{map[subscriptionKey]subscribed{}, map[string]*meta.Subject{}, false}}
 			a := &asker{steps: steps, retries: retries, answer: m.learn,
 				draw: func(now Now, step int) (NodeID, []byte) { return m.draw(now, step, steps) }}
 			clients = append(clients, a)

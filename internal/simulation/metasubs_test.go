@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/leveemq/levee/internal/meta"
 )
@@ -41,7 +42,11 @@ type subscriptionKey struct {
 type metaSeen struct {
 	subscriptions map[subscriptionKey]subscribed
 	subjects      map[string]*meta.Subject
+	deleting      bool // it asked for a subject to be deleted, and the answer will say what that was
 }
+
+// read reports whether the answer is that to a read.
+func (a answer) read() bool { return strings.HasPrefix(a.Text, "deleted through") }
 
 func (m *metaSeen) learn(a answer) {
 	if s := a.Subscription; s != nil {
@@ -55,16 +60,27 @@ func (m *metaSeen) learn(a answer) {
 	for _, one := range a.Subscribed {
 		m.subscriptions[subscriptionKey{one.TopicID, one.Name}] = one
 	}
+	if a.read() {
+		clear(m.subjects) // it lists all there are
+	}
 	for _, s := range append(a.Subjects, a.Subject) {
 		if s != nil {
+			s.Deleted = len(s.Versions) > 0 && !slices.ContainsFunc(s.Versions, func(v meta.SubjectVersion) bool { return !v.Deleted })
 			m.subjects[s.Name] = s
 		}
 	}
+	if s := a.Subject; s != nil && m.deleting {
+		s.Revision, s.Deleted = a.Index, true
+	}
+	m.deleting = false
 }
 
 // subscriptionCommand draws a command about a subscription of a topic that the client knows.
 func (m *metaClient) subscriptionCommand(t *meta.Topic, ms, amount int64) meta.Command {
 	name := metaSubscriptions[m.c.Draw(m.stream, len(metaSubscriptions))]
+	if m.c.Draw(m.stream, 4) != 1 {
+		t, name = m.anySubscription(t, name)
+	}
 	one := m.metaSeen.subscriptions[subscriptionKey{t.ID, name}]
 	if one.Subscription == nil {
 		return meta.CreateSubscription{Topic: t.Name, ID: t.ID, Name: name, Type: meta.Shared, TimeMs: ms, Starts: make([]int64, len(t.Partitions))}
@@ -74,13 +90,16 @@ func (m *metaClient) subscriptionCommand(t *meta.Topic, ms, amount int64) meta.C
 		epoch, position = one.Cursors[0].Epoch, one.Cursors[0].Position
 	}
 	window := int32(amount)
-	switch m.c.Pick(m.stream, 6, 4, 1, 2) {
+	switch m.c.Pick(m.stream, 6, 5, 1, 2) {
 	case 1:
 		return meta.SeekCursor{Topic: t.Name, ID: t.ID, Subscription: name, Created: one.Created, Epoch: epoch, Position: amount * 1000}
 	case 2:
 		return meta.DeleteSubscription{Topic: t.Name, ID: t.ID, Name: name, Created: one.Created}
 	case 3:
 		return meta.SetSubscription{Topic: t.Name, ID: t.ID, Name: name, Version: one.Version, Settings: meta.SubscriptionSettings{WindowMessages: &window}}
+	}
+	if epoch > 1 && m.c.Draw(m.stream, 3) == 1 {
+		epoch-- // as if it were still on its way when the cursor was moved
 	}
 	save := meta.CursorSave{ID: t.ID, Subscription: name, Created: one.Created, Epoch: epoch, Position: position + (amount-3)*1000, ActiveMs: ms}
 	save.Position = max(0, save.Position)
@@ -89,6 +108,18 @@ func (m *metaClient) subscriptionCommand(t *meta.Topic, ms, amount int64) meta.C
 	other := save
 	other.Partition, other.Counts = int32(len(t.Partitions)-1), []meta.DeliveryCount{{Offset: save.Position + amount, Deliveries: 2}}
 	return meta.SaveCursors{Cursors: []meta.CursorSave{save, other}}
+}
+
+// anySubscription returns the first subscription that the client knows to be there; where there is none, what it is given.
+func (m *metaClient) anySubscription(t *meta.Topic, name string) (*meta.Topic, string) {
+	for _, topic := range metaNames {
+		for _, s := range metaSubscriptions {
+			if known := m.known[topic]; known != nil && m.metaSeen.subscriptions[subscriptionKey{known.ID, s}].Subscription != nil {
+				return known, s
+			}
+		}
+	}
+	return t, name
 }
 
 // schemaCommand draws a command about a subject, or about what a topic is held against.
@@ -101,12 +132,17 @@ func (m *metaClient) schemaCommand(t *meta.Topic, ms, amount int64) meta.Command
 			version, register = s.Versions[int(amount)%n].Version, 5
 		}
 	}
-	switch m.c.Pick(m.stream, register, 2, 4, 1, 1) {
+	switch m.c.Pick(m.stream, register, 1, 6, 1, 1) {
 	case 1:
 		return meta.DeleteSchemaVersion{Subject: name, Version: version, Permanent: amount%2 == 0, Revision: revision}
 	case 2:
-		s := m.metaSeen.subjects[name]
-		return meta.DeleteSubject{Subject: name, Permanent: s != nil && s.Deleted, Revision: revision}
+		c := meta.DeleteSubject{Subject: name, Revision: revision}
+		if s := m.metaSeen.subjects[name]; s != nil && s.Deleted {
+			c.Permanent = true
+			delete(m.metaSeen.subjects, name) // what comes next is for a new one
+		}
+		m.deleting = !c.Permanent
+		return c
 	case 3:
 		return meta.SetCompatibility{Subject: name, Mode: []string{"", "full"}[amount%2]}
 	case 4:
