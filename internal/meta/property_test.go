@@ -50,7 +50,13 @@ func checkSequence(t *rapid.T) {
 }
 
 func describe(r Result) string {
-	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration)
+	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration, r.Skipped)
+	if r.Subscription != nil {
+		text += " " + subscriptionText(r.Subscription)
+	}
+	if r.Cursor != nil {
+		text += " " + cursorText(r.Cursor)
+	}
 	if r.Topic != nil {
 		b, err := json.Marshal(r.Topic)
 		text += fmt.Sprintf(" %s %v", b, err)
@@ -94,7 +100,9 @@ func drawCommand(t *rapid.T, v *View) Command {
 		}
 	}
 	offset := rapid.SampledFrom([]int64{-1, 0, 1, 1000, math.MaxInt64}).Draw(t, "offset")
-	switch rapid.IntRange(0, 11).Draw(t, "command") {
+	switch kind := rapid.IntRange(0, 19).Draw(t, "command"); kind {
+	case 12, 13, 14, 15, 16, 17, 18, 19:
+		return drawSubscriptionCommand(t, v, kind, name, id, partition)
 	case 0:
 		return CreateNamespace{Name: name.Namespace, TimeMs: offset}
 	case 1:
@@ -118,6 +126,52 @@ func drawCommand(t *rapid.T, v *View) Command {
 	}
 	broker := rapid.SampledFrom([]string{"b-1", "b-2", "."}).Draw(t, "broker")
 	return RaiseRegistration{Broker: broker, From: v.Registration(broker) + uint64(rapid.IntRange(0, 1).Draw(t, "off"))}
+}
+
+// drawSubscriptionCommand draws a command about one of few subscriptions of that topic.
+func drawSubscriptionCommand(t *rapid.T, v *View, kind int, topic Name, id TopicID, partition int32) Command {
+	name := rapid.SampledFrom([]string{"s", "s-1", "t"}).Draw(t, "subscription")
+	created, version, epoch, starts := uint64(1), uint64(1), uint64(1), 1
+	if sub, err := v.Subscription(topic, name); err == nil && rapid.IntRange(0, 9).Draw(t, "stale subscription?") > 0 {
+		created, version = sub.Created, sub.Version
+		if c, ok := v.Cursor(id, name, partition); ok {
+			epoch = c.Epoch
+		}
+	}
+	if found, err := v.Topic(topic); err == nil {
+		starts = len(found.Partitions)
+	}
+	position := rapid.SampledFrom([]int64{0, 1, 4095, 4096, 5000, 1 << 20, math.MaxInt64, -1}).Draw(t, "position")
+	switch kind {
+	case 12, 13:
+		c := CreateSubscription{Topic: topic, ID: id, Name: name, Type: Shared, TimeMs: 5, Starts: make([]int64, starts)}
+		c.Starts[0] = position
+		if rapid.Bool().Draw(t, "settings?") {
+			c.Settings.DeadLetterTopic = ptr(rapid.SampledFrom([]string{"a", "n/a", "", "x"}).Draw(t, "dead letters"))
+		}
+		return c
+	case 14:
+		return SetSubscription{
+			Topic: topic, ID: id, Name: name, Version: version, Settings: SubscriptionSettings{WindowMessages: ptr(int32(rapid.IntRange(0, 2).Draw(t, "window")))},
+			Unset: rapid.SliceOfN(rapid.SampledFrom([]string{"dead_letter_topic", "poison"}), 0, 2).Draw(t, "unset"),
+		}
+	case 15:
+		return DeleteSubscription{Topic: topic, ID: id, Name: name, Created: created}
+	case 16:
+		return SeekCursor{Topic: topic, ID: id, Subscription: name, Created: created, Partition: partition, Epoch: epoch, Position: position}
+	}
+	save := CursorSave{ID: id, Subscription: name, Created: created, Partition: partition, Epoch: epoch, Position: position, ActiveMs: int64(rapid.IntRange(0, 9).Draw(t, "active"))}
+	for n := range int64(4) {
+		switch rapid.IntRange(0, 3).Draw(t, "block") {
+		case 0:
+			save.Blocks = append(save.Blocks, AckBlock{Number: n})
+		case 1:
+			save.Blocks = append(save.Blocks, AckBlock{Number: n, Bits: []byte{byte(rapid.IntRange(0, 255).Draw(t, "bits"))}})
+		case 2:
+			save.Counts = append(save.Counts, DeliveryCount{Offset: n * 2000, Deliveries: 2})
+		}
+	}
+	return SaveCursors{[]CursorSave{save, {ID: testID(1), Subscription: "s", Created: 1, Epoch: 1, Position: 3}}}
 }
 
 func drawSettings(t *rapid.T) Settings {
@@ -183,6 +237,28 @@ func checkView(t *rapid.T, s *State) {
 		if topic.Incarnation <= v.DeletedThrough(topic.Name) {
 			t.Fatalf("%s@%d lives and is deleted", topic.Name, topic.Incarnation)
 		}
+	}
+	cursors := 0
+	for sub := range v.AllSubscriptions() {
+		topic, ok := v.TopicByID(sub.TopicID)
+		if !ok || topic.Name != sub.Topic || topic.Dispatch != Reliable {
+			t.Fatalf("subscription %s of %s has no topic", sub.Name, sub.Topic)
+		}
+		if same, err := v.Subscription(sub.Topic, sub.Name); err != nil || same != sub {
+			t.Fatalf("subscription %s of %s is not found: %v", sub.Name, sub.Topic, err)
+		}
+		for i := range topic.Partitions {
+			c, ok := v.Cursor(sub.TopicID, sub.Name, int32(i))
+			if !ok {
+				t.Fatalf("subscription %s of %s has no cursor in partition %d", sub.Name, sub.Topic, i)
+			}
+			if cursors++; len(c.Blocks) > 0 && c.Blocks[0].Number < c.Position/AckBlockOffsets || len(c.Counts) > 0 && c.Counts[0].Offset < c.Position {
+				t.Fatalf("subscription %s of %s keeps what is below its position: %s", sub.Name, sub.Topic, cursorText(c))
+			}
+		}
+	}
+	if n := v.cursors.len(); n != cursors {
+		t.Fatalf("%d cursors, and %d of subscriptions", n, cursors)
 	}
 	for n := range v.Namespaces() {
 		if n.Topics != topics[n.Name] {

@@ -10,19 +10,26 @@ import (
 )
 
 // The form of a snapshot: one JSON object a line, so that it can be read with line tools and written and read piece by
-// piece. First the header, then every namespace, topic, tombstone, deletion and broker, each kind in this order and each
-// in the order of its names, then the end with the number of lines before it.
+// piece. First the header, then every namespace, topic, tombstone, deletion, broker, subscription and cursor, each kind in
+// this order and each in the order of its names (subscriptions and cursors: of topic ids, then names, then partitions),
+// then the end with the number of lines before it.
 //
-//	{"levee_meta":1,"index":…,"next_producer_id":…,"incarnation_floor":…,"generation_floor":…}
+//	{"levee_meta":2,"index":…,"next_producer_id":…,"incarnation_floor":…,"generation_floor":…}
 //	{"namespace":{"name":…,"created_ms":…}}
 //	{"topic":{"name":…,"id":…,"incarnation":…,"version":…,"dispatch":…,"settings":{…},"created_ms":…,"partitions":[[generation,reserved],…]}}
 //	{"tombstone":{"name":…,"through":…,"generation":…,"index":…}}
 //	{"deletion":{"name":…,"incarnation":…,"id":…,"partitions":…,"deleted_ms":…}}
 //	{"broker":{"id":…,"registration":…}}
+//	{"subscription":{"id":…,"name":…,"created":…,"version":…,"type":…,"settings":{…},"created_ms":…,"active_ms":…}}
+//	{"cursor":{"id":…,"subscription":…,"partition":…,"epoch":…,"position":…,"blocks":[{"n":…,"b":…},…],"counts":[[offset,deliveries],…]}}
 //	{"end":{"lines":…}}
 //
-// The same state always gives the same bytes.
-const snapshotVersion = 1
+// The same state always gives the same bytes. Its version is the lowest that has lines for all that is in it: a program
+// that knows no subscriptions opens what has none, and refuses everything else.
+const (
+	snapshotVersion      = 2 // the newest
+	snapshotVersionPlain = 1 // ends with the brokers
+)
 
 type snapshotHeader struct {
 	Version          int    `json:"levee_meta"`
@@ -38,7 +45,11 @@ type snapshotLine struct {
 	Tombstone *tombstone         `json:"tombstone,omitempty"`
 	Deletion  *Deletion          `json:"deletion,omitempty"`
 	Broker    *snapshotBroker    `json:"broker,omitempty"`
-	End       *snapshotEnd       `json:"end,omitempty"`
+
+	Subscription *snapshotSubscription `json:"subscription,omitempty"`
+	Cursor       *snapshotCursor       `json:"cursor,omitempty"`
+
+	End *snapshotEnd `json:"end,omitempty"`
 }
 
 type snapshotNamespace struct {
@@ -66,11 +77,19 @@ type snapshotEnd struct {
 	Lines int `json:"lines"`
 }
 
+// snapshotVersion returns the version of the view's snapshot.
+func (v *View) snapshotVersion() int {
+	if v.subscriptions.len() == 0 {
+		return snapshotVersionPlain
+	}
+	return snapshotVersion
+}
+
 // Snapshot returns the state of the view in a form that Restore reads. It may take long for many topics and may run
 // while commands are applied.
 func (v *View) Snapshot() ([]byte, error) {
 	w := snapshotWriter{}
-	w.write(snapshotHeader{snapshotVersion, v.index, v.nextProducerID, v.incarnationFloor, v.generationFloor})
+	w.write(snapshotHeader{v.snapshotVersion(), v.index, v.nextProducerID, v.incarnationFloor, v.generationFloor})
 	for _, n := range v.namespaces.all() {
 		w.write(snapshotLine{Namespace: &snapshotNamespace{n.Name, n.CreatedMs}})
 	}
@@ -86,6 +105,7 @@ func (v *View) Snapshot() ([]byte, error) {
 	for id, n := range v.brokers.all() {
 		w.write(snapshotLine{Broker: &snapshotBroker{id, n}})
 	}
+	w.writeSubscriptions(v)
 	w.write(snapshotLine{End: &snapshotEnd{w.lines}})
 	if w.err != nil {
 		return nil, fmt.Errorf("encode metadata snapshot: %w", w.err)
@@ -131,6 +151,7 @@ type snapshotReader struct {
 	line    int // number of the line being read, from 1
 	section int // rank of the last line's kind
 	last    string
+	version int // as the header says
 	v       *View
 }
 
@@ -184,10 +205,10 @@ func (r *snapshotReader) header() error {
 	if err := decodeStrict(b, &h); err != nil {
 		return err
 	}
-	if h.Version != snapshotVersion || h.NextProducerID < 1 || h.GenerationFloor > maxGeneration {
+	if h.Version < 1 || h.NextProducerID < 1 || h.GenerationFloor > maxGeneration {
 		return fmt.Errorf("the header is out of range")
 	}
-	r.v.index, r.v.nextProducerID = h.Index, h.NextProducerID
+	r.version, r.v.index, r.v.nextProducerID = h.Version, h.Index, h.NextProducerID
 	r.v.incarnationFloor, r.v.generationFloor = h.IncarnationFloor, h.GenerationFloor
 	return nil
 }
@@ -202,7 +223,10 @@ func (r *snapshotReader) end(line snapshotLine) error {
 	if _, ok := r.v.namespaces.get(DefaultNamespace); !ok {
 		return fmt.Errorf("namespace %q is missing", DefaultNamespace)
 	}
-	return nil
+	if v := r.v.snapshotVersion(); v != r.version {
+		return fmt.Errorf("it says version %d, and what is in it is written as version %d", r.version, v)
+	}
+	return r.v.checkCursors()
 }
 
 // take adds one line to the view.
@@ -249,6 +273,10 @@ func (r *snapshotReader) take(line snapshotLine) error {
 		}
 		v.brokers = v.brokers.set(b.ID, b.Registration)
 		return nil
+	case line.Subscription != nil && line == (snapshotLine{Subscription: line.Subscription}):
+		return r.takeSubscription(line.Subscription)
+	case line.Cursor != nil && line == (snapshotLine{Cursor: line.Cursor}):
+		return r.takeCursor(line.Cursor)
 	}
 	return fmt.Errorf("it is not one of the lines a snapshot has")
 }

@@ -1,6 +1,7 @@
 // Package meta owns the facts a cluster agrees on: namespaces, topics, their incarnations, generations and offset
-// reservations, what was deleted, and the numbers given out. It is a pure state machine: it does no I/O, reads no
-// clock and no randomness, starts no goroutine, and does not know how commands are made durable or ordered.
+// reservations, what was deleted, the numbers given out, and subscriptions with their cursors. It is a pure state
+// machine: it does no I/O, reads no clock and no randomness, starts no goroutine, and does not know how commands are made
+// durable or ordered.
 // Invariant: the same sequence of commands gives the same state, byte for byte, whatever snapshots lie between.
 package meta
 

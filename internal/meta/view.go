@@ -20,6 +20,9 @@ type View struct {
 	deletions  tree[string, *Deletion] // by deletionKey
 	brokers    tree[string, uint64]    // broker id to registration number
 
+	subscriptions tree[string, *Subscription] // by subscriptionKey
+	cursors       tree[string, *Cursor]       // by cursorKey: apart, since they change all the time
+
 	nextProducerID int64
 	// Every tombstone that was dropped to keep their number bounded is at or below these, so names without a tombstone
 	// start above them.
