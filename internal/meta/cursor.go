@@ -142,15 +142,15 @@ func (c SeekCursor) Validate() error {
 func (c SaveCursors) apply(_ *State, v *View, _ uint64) (Result, *fault.Error) {
 	skipped := 0
 	for i := range c.Cursors {
-		if !v.saveCursor(&c.Cursors[i]) {
+		if !c.Cursors[i].save(v) {
 			skipped++
 		}
 	}
 	return Result{Skipped: skipped}, nil
 }
 
-// saveCursor reports whether the entry fits a cursor that there is.
-func (v *View) saveCursor(s *CursorSave) bool {
+// save changes the cursor and reports whether the entry fits one that there is.
+func (s *CursorSave) save(v *View) bool {
 	owner := subscriptionKey(s.ID, s.Subscription)
 	sub, ok := v.subscriptions.get(owner)
 	if !ok || sub.Created != s.Created {

@@ -21,7 +21,7 @@ func FuzzSequence(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkSequence)) }
 func checkSequence(t *rapid.T) {
 	plain, restored := NewState(), NewState()
 	plain.tombstones, restored.tombstones = 3, 3
-	seen := history{incarnations: map[string]uint64{}, generations: map[string]uint32{}, ids: map[TopicID]string{}}
+	seen := history{incarnations: map[string]uint64{}, generations: map[string]uint32{}, ids: map[TopicID]string{}, subjects: map[string]int32{}, schemas: map[uint64]string{}}
 	index := uint64(0)
 	for range rapid.IntRange(1, 60).Draw(t, "commands") {
 		if rapid.IntRange(0, 5).Draw(t, "snapshot?") == 0 {
@@ -53,6 +53,12 @@ func describe(r Result) string {
 	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration, r.Skipped)
 	if r.Subscription != nil {
 		text += " " + subscriptionText(r.Subscription)
+	}
+	if r.Subject != nil {
+		text += " " + subjectText(r.Subject)
+	}
+	if r.Schema != nil {
+		text += fmt.Sprintf(" %+v %+v", *r.Schema, *r.SchemaVersion)
 	}
 	if r.Cursor != nil {
 		text += " " + cursorText(r.Cursor)
@@ -100,9 +106,11 @@ func drawCommand(t *rapid.T, v *View) Command {
 		}
 	}
 	offset := rapid.SampledFrom([]int64{-1, 0, 1, 1000, math.MaxInt64}).Draw(t, "offset")
-	switch kind := rapid.IntRange(0, 19).Draw(t, "command"); kind {
+	switch kind := rapid.IntRange(0, 26).Draw(t, "command"); kind {
 	case 12, 13, 14, 15, 16, 17, 18, 19:
 		return drawSubscriptionCommand(t, v, kind, name, id, partition)
+	case 20, 21, 22, 23, 24, 25, 26:
+		return drawSchemaCommand(t, v, kind, name, id)
 	case 0:
 		return CreateNamespace{Name: name.Namespace, TimeMs: offset}
 	case 1:
@@ -174,6 +182,38 @@ func drawSubscriptionCommand(t *rapid.T, v *View, kind int, topic Name, id Topic
 	return SaveCursors{[]CursorSave{save, {ID: testID(1), Subscription: "s", Created: 1, Epoch: 1, Position: 3}}}
 }
 
+// drawSchemaCommand draws a command about one of few subjects and schemas.
+func drawSchemaCommand(t *rapid.T, v *View, kind int, topic Name, id TopicID) Command {
+	names := []string{"x", "x-value", "y z/ü"}
+	name := rapid.SampledFrom(names).Draw(t, "subject")
+	revision, version := uint64(0), int32(1)
+	if s, err := v.Subject(name); err == nil && rapid.IntRange(0, 9).Draw(t, "stale subject?") > 0 {
+		revision = s.Revision
+		if len(s.Versions) > 0 {
+			version = rapid.SampledFrom(s.Versions).Draw(t, "version").Version
+		}
+	}
+	permanent := rapid.Bool().Draw(t, "permanent")
+	switch kind {
+	case 20, 21, 22:
+		definition := rapid.SampledFrom([]string{"1", "2", "<3>"}).Draw(t, "definition")
+		c := RegisterSchema{Subject: name, Type: "avro", Definition: definition, Fingerprint: "f" + definition, Revision: revision}
+		if rapid.IntRange(0, 2).Draw(t, "reference?") == 0 {
+			c.References = []SchemaReference{{"n", rapid.SampledFrom(names).Draw(t, "other"), int32(rapid.IntRange(1, 3).Draw(t, "other version"))}}
+			c.Fingerprint += fmt.Sprint(c.References)
+		}
+		return c
+	case 23:
+		return DeleteSchemaVersion{Subject: name, Version: version, Permanent: permanent, Revision: revision}
+	case 24:
+		return DeleteSubject{Subject: name, Permanent: permanent, Revision: revision}
+	case 25:
+		return SetCompatibility{Subject: rapid.SampledFrom(append(names, "")).Draw(t, "whose"), Mode: rapid.SampledFrom([]string{"", "full", "none", "x"}).Draw(t, "mode")}
+	}
+	policy := rapid.SampledFrom([]string{PolicyNone, PolicyWarn, PolicyEnforce}).Draw(t, "policy")
+	return SetTopicSchema{Topic: topic, ID: id, Subject: rapid.SampledFrom(append(names, "")).Draw(t, "topic's subject"), Policy: policy}
+}
+
 func drawSettings(t *rapid.T) Settings {
 	var s Settings
 	if rapid.Bool().Draw(t, "fsync?") {
@@ -191,6 +231,8 @@ type history struct {
 	generations  map[string]uint32  // name to highest of all its deleted incarnations
 	ids          map[TopicID]string // topic and incarnation
 	producers    int64
+	subjects     map[string]int32 // to highest version
+	schemas      map[uint64]string
 }
 
 func (h *history) check(t *rapid.T, r Result) {
@@ -199,6 +241,18 @@ func (h *history) check(t *rapid.T, r Result) {
 			t.Fatalf("producer id %d was given out twice", r.FirstProducerID)
 		}
 		h.producers = r.FirstProducerID
+	}
+	if r.SchemaVersion != nil {
+		if r.Subject.Revision == r.Index {
+			if r.SchemaVersion.Version <= h.subjects[r.Subject.Name] {
+				t.Fatalf("version %d of %s was given twice", r.SchemaVersion.Version, r.Subject.Name)
+			}
+			h.subjects[r.Subject.Name] = r.SchemaVersion.Version
+		}
+		if was, ok := h.schemas[r.Schema.ID]; ok && was != r.Schema.Fingerprint {
+			t.Fatalf("schema id %d was that of %s and is that of %s", r.Schema.ID, was, r.Schema.Fingerprint)
+		}
+		h.schemas[r.Schema.ID] = r.Schema.Fingerprint
 	}
 	if r.Topic == nil {
 		return
@@ -238,6 +292,7 @@ func checkView(t *rapid.T, s *State) {
 			t.Fatalf("%s@%d lives and is deleted", topic.Name, topic.Incarnation)
 		}
 	}
+	checkSchemaView(t, v)
 	cursors := 0
 	for sub := range v.AllSubscriptions() {
 		topic, ok := v.TopicByID(sub.TopicID)
@@ -279,6 +334,49 @@ func checkView(t *rapid.T, s *State) {
 	}
 	if pending := v.deletions.len(); v.tombstones.len() > s.tombstones && s.evictable.len() > 0 {
 		t.Fatalf("%d tombstones with %d deletions pending: over the bound of %d", v.tombstones.len(), pending, s.tombstones)
+	}
+}
+
+// checkSchemaView checks what is kept beside the subjects and schemas to find them by.
+func checkSchemaView(t *rapid.T, v *View) {
+	uses, referrers, live := 0, 0, map[uint64]bool{}
+	for _, s := range v.subjects.all() {
+		for _, there := range s.Versions {
+			uses++
+			live[there.SchemaID] = live[there.SchemaID] || !there.Deleted
+			if _, ok := v.schemaUses.get(useKey(there.SchemaID, s.Name, there.Version)); !ok {
+				t.Fatalf("version %d of %s is no use of schema %d", there.Version, s.Name, there.SchemaID)
+			}
+		}
+	}
+	if n := v.schemaUses.len(); n != uses || len(live) != v.schemas.len() || v.fingerprints.len() != len(live) {
+		t.Fatalf("%d uses of %d, %d schemas of %d, %d fingerprints", n, uses, v.schemas.len(), len(live), v.fingerprints.len())
+	}
+	for id, schema := range v.schemas.all() {
+		if again, ok := v.fingerprints.get(schema.Fingerprint); !ok || again != id || id > v.lastSchemaID {
+			t.Fatalf("schema %d has the fingerprint of %d", id, again)
+		}
+		for _, r := range schema.References {
+			referrers++
+			s, _ := v.subjects.get(r.Subject)
+			if s == nil {
+				t.Fatalf("schema %d refers to subject %s, which is gone", id, r.Subject)
+			}
+			if there, ok := s.Find(r.Version); !ok || there.Deleted && live[id] {
+				t.Fatalf("schema %d refers to version %d of %s, which is gone", id, r.Version, r.Subject)
+			}
+			if _, ok := v.referrers.get(referrerKey(r.Subject, r.Version, id)); !ok {
+				t.Fatalf("schema %d is no referrer of version %d of %s", id, r.Version, r.Subject)
+			}
+		}
+	}
+	if n := v.referrers.len(); n != referrers {
+		t.Fatalf("%d referrers of %d", n, referrers)
+	}
+	for key := range v.topicSchemas.all() {
+		if _, ok := v.TopicByID(TopicID([]byte(key))); !ok {
+			t.Fatalf("a topic that is gone has a schema")
+		}
 	}
 }
 
@@ -332,6 +430,13 @@ func FuzzRestore(f *testing.F) {
 		f.Add(b[:len(b)-2])
 		f.Add(append(b, b...))
 	}
+	s = NewState()
+	for i, c := range whole() {
+		if _, err := s.Apply(uint64(i+1), c); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(mustSnapshot(f, s))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := NewState()
 		before := mustSnapshot(t, s)

@@ -18,7 +18,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios gave into th
 
 // TestScenarios runs testdata/scenarios: blocks of a directive, its input, a line "----" and what came out. Directives:
 // apply (one command a line, as: op args; %id N stands for an id), snapshot, reopen (through a snapshot), topics
-// [namespace], namespaces, deletions, tombstones N (lowers their bound), subscriptions (with their cursors).
+// [namespace], namespaces, deletions, tombstones N (lowers their bound), subscriptions (with their cursors), schemas.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
@@ -118,6 +118,31 @@ func (s *scenario) run(t *testing.T, head []string, body string) string {
 				fmt.Fprintf(&out, "  %d: %s\n", i, cursorText(c))
 			}
 		}
+	case "schemas":
+		v := s.state.View()
+		if mode := v.Compatibility(); mode != "" {
+			fmt.Fprintf(&out, "compatibility %s\n", mode)
+		}
+		for topic := range v.Topics("") {
+			if schema, ok := v.TopicSchema(topic.ID); ok {
+				fmt.Fprintf(&out, "%s: %+v\n", topic.Name, schema)
+			}
+		}
+		for _, schema := range v.schemas.all() {
+			fmt.Fprintf(&out, "%d %s %q", schema.ID, schema.Type, schema.Definition)
+			for subject, version := range v.SchemaUses(schema.ID) {
+				fmt.Fprintf(&out, " %s/%d", subject, version)
+			}
+			out.WriteString("\n")
+		}
+		for subject := range v.Subjects() {
+			fmt.Fprintln(&out, subjectText(subject))
+			for _, there := range subject.Versions {
+				for id := range v.SchemaReferrers(subject.Name, there.Version) {
+					fmt.Fprintf(&out, "  schema %d refers to version %d\n", id, there.Version)
+				}
+			}
+		}
 	case "tombstones":
 		n, err := strconv.Atoi(arg())
 		if err != nil {
@@ -154,6 +179,10 @@ func (s *scenario) apply(t *testing.T, out *strings.Builder, line string) {
 
 func resultText(t *testing.T, r Result) string {
 	switch {
+	case r.SchemaVersion != nil:
+		return fmt.Sprintf(" schema %d version %d of %s", r.Schema.ID, r.SchemaVersion.Version, subjectText(r.Subject))
+	case r.Subject != nil:
+		return " " + subjectText(r.Subject)
 	case r.Topic != nil:
 		return " " + topicText(r.Topic)
 	case r.Deletion != nil:
@@ -187,6 +216,23 @@ func cursorText(c *Cursor) string {
 	}
 	for _, n := range c.Counts {
 		text += fmt.Sprintf(" %d×%d", n.Offset, n.Deliveries)
+	}
+	return text
+}
+
+func subjectText(s *Subject) string {
+	text := fmt.Sprintf("%s revision=%d last=%d", s.Name, s.Revision, s.LastVersion)
+	if s.Compatibility != "" {
+		text += " " + s.Compatibility
+	}
+	if s.Deleted {
+		text += " deleted"
+	}
+	for _, there := range s.Versions {
+		text += fmt.Sprintf(" %d=%d", there.Version, there.SchemaID)
+		if there.Deleted {
+			text += "†"
+		}
 	}
 	return text
 }
@@ -255,6 +301,14 @@ func everyCommand() []Command {
 			{ID: testID(1), Subscription: "billing", Created: 11, Epoch: 1, Position: 5},
 		}},
 		SeekCursor{Topic: orders, ID: testID(1), Subscription: "billing", Created: 11, Partition: 1, Epoch: 1, Position: 1 << 40},
+		RegisterSchema{
+			Subject: "orders-value", Type: "avro", Definition: "{\"type\":\"record\",\n \"name\":\"<Order> & Söhne\"}", Fingerprint: "sha256:0b", TimeMs: 1_700_000_000_005,
+			References: []SchemaReference{{"com.example.Money", "money", 1}}, CreatedBy: "ann", Description: "what is\nordered", Tags: []string{"a", "b"}, Revision: 16,
+		},
+		DeleteSchemaVersion{Subject: "orders-value", Version: 1, Permanent: true, Revision: 16},
+		DeleteSubject{Subject: "orders-value", Permanent: true, Revision: 16},
+		SetCompatibility{Subject: "orders-value", Mode: "full_transitive"},
+		SetTopicSchema{Topic: orders, ID: testID(1), Subject: "orders-value", Policy: PolicyEnforce, ValidatePayload: true},
 	}
 }
 

@@ -84,8 +84,8 @@ func (r *snapshotReader) takeCursor(c *snapshotCursor) error {
 
 // checkCursors refuses a state in which a subscription lacks a cursor. Each cursor that is there was held against its
 // subscription and partition, so their number tells.
-func (v *View) checkCursors() error {
-	want := 0
+func (r *snapshotReader) checkCursors() error {
+	v, want := r.v, 0
 	for _, s := range v.subscriptions.all() {
 		t, _ := v.topics.get(s.Topic.String())
 		want += len(t.Partitions)

@@ -13,8 +13,8 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 )
 
-// subscribed returns the commands of the golden snapshot of version 2.
-func subscribed() []Command {
+// whole returns the commands of the golden snapshot of version 2.
+func whole() []Command {
 	orders, commands := Name{DefaultNamespace, "orders"}, goldenCommands()
 	create := everyCommand()[10].(CreateSubscription)
 	first := uint64(len(commands) + 1)
@@ -30,12 +30,28 @@ func subscribed() []Command {
 		}},
 		SeekCursor{Topic: orders, ID: testID(1), Subscription: "billing", Created: first, Partition: 1, Epoch: 1, Position: 77},
 		SetSubscription{Topic: orders, ID: testID(1), Name: "billing", Version: first, Settings: SubscriptionSettings{MaxDeliveries: ptr(int32(0))}},
+		SetCompatibility{Mode: "forward"},
+		SetCompatibility{Subject: "orders-value", Mode: "full"},
+		RegisterSchema{Subject: "money", Type: "avro", Definition: `"int"`, Fingerprint: "sha256:0a"},
+		withRevision(everyCommand()[15], first+6),
+		everyCommand()[19],
+		RegisterSchema{Subject: "gone", Type: "bytes", Fingerprint: "sha256:0c"},
+		DeleteSubject{Subject: "gone", Revision: first + 10},
+		DeleteSubject{Subject: "gone", Revision: first + 11, Permanent: true},
+		RegisterSchema{Subject: "copy", Type: "avro", Definition: `"int"`, Fingerprint: "sha256:0a"},
+		DeleteSchemaVersion{Subject: "copy", Version: 1, Revision: first + 13},
 	)
 }
 
-// TestGoldenSnapshotWithSubscriptions: the second version, which has them.
+func withRevision(c Command, revision uint64) Command {
+	r := c.(RegisterSchema)
+	r.Revision = revision
+	return r
+}
+
+// TestGoldenSnapshotWithSubscriptions: the second version, which has them, and schemas.
 func TestGoldenSnapshotWithSubscriptions(t *testing.T) {
-	v := openGolden(t, "testdata/snapshot-v2.jsonl", subscribed())
+	v := openGolden(t, "testdata/snapshot-v2.jsonl", whole())
 	billing, err := v.Subscription(Name{DefaultNamespace, "orders"}, "billing")
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +67,22 @@ func TestGoldenSnapshotWithSubscriptions(t *testing.T) {
 	}
 	if audit, err := v.Subscription(Name{DefaultNamespace, "orders"}, "audit"); err != nil || audit.ActiveMs != 9 || v.SubscriptionCount() != 2 {
 		t.Errorf("%v, %d subscriptions", err, v.SubscriptionCount())
+	}
+	if set, ok := v.TopicSchema(testID(1)); !ok || set != (TopicSchema{"orders-value", PolicyEnforce, true}) || v.Compatibility() != "forward" {
+		t.Errorf("%+v, %s", set, v.Compatibility())
+	}
+	subjects := ""
+	for s := range v.Subjects() {
+		subjects += subjectText(s) + "\n"
+	}
+	if subjects != "copy revision=23 last=1 deleted 1=1†\nmoney revision=16 last=1 1=1\norders-value revision=17 last=1 full 1=2\n" {
+		t.Error(subjects)
+	}
+	if s, err := v.Schema(2); err != nil || s.Definition != everyCommand()[15].(RegisterSchema).Definition {
+		t.Error(err, s)
+	}
+	if _, err := v.Schema(3); fault.KindOf(err) != fault.NotFound {
+		t.Error(err)
 	}
 }
 
@@ -122,9 +154,9 @@ func TestLimitsOfSubscriptions(t *testing.T) {
 	}
 }
 
-func TestSnapshotsOfSubscriptionsThatAreNone(t *testing.T) {
+func TestSnapshotsOfTheSecondVersionThatAreNone(t *testing.T) {
 	s := NewState()
-	for i, c := range subscribed() {
+	for i, c := range whole() {
 		if r, err := s.Apply(uint64(i+1), c); err != nil || r.Refused != nil {
 			t.Fatal(err, r.Refused)
 		}
@@ -155,7 +187,7 @@ func TestSnapshotsOfSubscriptionsThatAreNone(t *testing.T) {
 		"order":                    replaced(`"name":"audit"`, `"name":"zudit"`),
 		"created never":            replaced(`"created":9,`, `"created":0,`),
 		"created after its change": replaced(`"created":9,`, `"created":14,`),
-		"version of the future":    replaced(`"version":13,"type"`, `"version":14,"type"`),
+		"version of the future":    replaced(`"version":13,"type"`, `"version":24,"type"`),
 		"active before created":    replaced(`"active_ms":9`, `"active_ms":7`),
 		"partition":                replaced(`"subscription":"audit","partition":1`, `"subscription":"audit","partition":2`),
 		"negative partition":       replaced(`"subscription":"audit","partition":0`, `"subscription":"audit","partition":-1`),
@@ -169,6 +201,29 @@ func TestSnapshotsOfSubscriptionsThatAreNone(t *testing.T) {
 		"counts out of order":      replaced(`[9000,2]`, `[9002,2]`),
 		"half a count":             replaced(`[9000,2]`, `[9000]`),
 		"stray cursor":             replaced(`{"cursor":{"id":"a0000000000000000000000000000001","subscription":"audit"`, `{"cursor":{"id":"a0000000000000000000000000000001","subscription":"aaa"`),
+
+		"global mode":            replaced(`"compatibility":"forward"`, `"compatibility":"sideways"`),
+		"ids given again":        replaced(`"last_schema_id":3`, `"last_schema_id":1`),
+		"policy":                 replaced(`"policy":"enforce"`, `"policy":"maybe"`),
+		"policy of no topic":     replaced(`"topic_schema":{"id":"a0000000000000000000000000000001"`, `"topic_schema":{"id":"a0000000000000000000000000000009"`),
+		"policy that is none":    replaced(`"subject":"orders-value","policy":"enforce","validate":true`, `"subject":"","policy":"none","validate":false`),
+		"schema 0":               replaced(`"schema":{"id":1`, `"schema":{"id":0`),
+		"schemas out of order":   replaced(`"schema":{"id":1`, `"schema":{"id":3`),
+		"no schema":              without(`"schema":{"id":1`),
+		"schema of no subject":   without(`"name":"orders-value"`),
+		"schema type":            replaced(`"type":"avro"`, `"type":"xml"`),
+		"fingerprint twice":      replaced(`"sha256:0b"`, `"sha256:0a"`),
+		"no fingerprint":         replaced(`"sha256:0b"`, `""`),
+		"reference to nothing":   replaced(`"subject":"money","version":1`, `"subject":"money","version":2`),
+		"reference to nobody":    replaced(`"subject":"money","version":1`, `"subject":"honey","version":1`),
+		"subject's mode":         replaced(`"compatibility":"full"`, `"compatibility":"fuller"`),
+		"subjects out of order":  replaced(`"name":"money"`, `"name":"aaa"`),
+		"revision 0":             replaced(`"revision":17`, `"revision":0`),
+		"revision of the future": replaced(`"revision":17`, `"revision":24`),
+		"numbers given again":    replaced(`"name":"money","revision":16,"last_version":1`, `"name":"money","revision":16,"last_version":0`),
+		"version 0":              replaced(`{"version":1,"schema_id":2`, `{"version":0,"schema_id":2`),
+		"version of no schema":   replaced(`{"version":1,"schema_id":2`, `{"version":1,"schema_id":3`),
+		"empty subject":          replaced(`"name":"gone","revision":21,"last_version":1`, `"name":"gone","revision":21`),
 	} {
 		restored := NewState()
 		before := mustSnapshot(t, restored)
@@ -264,18 +319,37 @@ func saves(n int, position int64) SaveCursors {
 // BenchmarkSaveCursors1000 is a second of a broker on which a thousand cursors move: one command.
 func BenchmarkSaveCursors1000(b *testing.B) {
 	s := withSubscriptions(b, 100_000)
-	index, position, size := s.View().Index(), int64(0), 0
-	b.ReportAllocs()
-	for b.Loop() {
-		position++
-		encoded, err := Encode(saves(1000, position))
-		if err != nil {
-			b.Fatal(err)
-		}
-		size, index = len(encoded), index+1
-		if r, err := s.ApplyEncoded(index, encoded); err != nil || r.Refused != nil || r.Skipped != 0 {
-			b.Fatal(err, r.Refused, r.Skipped)
-		}
+	index := s.View().Index()
+	encoded, err := Encode(saves(1000, 0))
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.ReportMetric(float64(size), "bytes/command")
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		b.ReportMetric(float64(len(encoded)), "bytes/command")
+		c := saves(1000, 0)
+		for b.Loop() {
+			if _, err := Encode(c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := Decode(encoded); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("apply", func(b *testing.B) {
+		b.ReportAllocs()
+		c := saves(1000, 0)
+		for b.Loop() {
+			index++
+			if r, err := s.Apply(index, c); err != nil || r.Refused != nil || r.Skipped != 0 {
+				b.Fatal(err, r.Refused, r.Skipped)
+			}
+		}
+	})
 }
