@@ -50,11 +50,11 @@ func parseJSONSchema(definition string, references []Reference) (string, impleme
 	c.UseLoader(loader)
 	c.UseRegexpEngine(compilePattern)
 	if err := c.AddResource(jsonRoot, doc); err != nil {
-		return "", nil, fmt.Errorf("%s", oneLine(err))
+		return "", nil, errors.New(clipTo(oneLine(err), 1000))
 	}
 	root, err := c.Compile(jsonRoot)
 	if err != nil {
-		return "", nil, fmt.Errorf("%s", oneLine(err))
+		return "", nil, errors.New(clipTo(oneLine(err), 1000))
 	}
 	costs, err := jsonCosts(root)
 	if err != nil {
@@ -208,13 +208,13 @@ func mismatch(err error) error {
 	unit := ve.BasicOutput()
 	for _, u := range unit.Errors {
 		if u.Error != nil {
-			return fmt.Errorf("at %s: %s", orRoot(u.InstanceLocation), u.Error.String())
+			return fmt.Errorf("at %s: %s", clip(orRoot(u.InstanceLocation)), clipTo(u.Error.String(), 300))
 		}
 	}
 	if unit.Error != nil {
-		return fmt.Errorf("at %s: %s", orRoot(unit.InstanceLocation), unit.Error.String())
+		return fmt.Errorf("at %s: %s", clip(orRoot(unit.InstanceLocation)), clipTo(unit.Error.String(), 300))
 	}
-	return errors.New(oneLine(err))
+	return errors.New(clipTo(oneLine(err), 300))
 }
 
 func orRoot(location string) string {

@@ -37,7 +37,8 @@ func ParseMode(name string) (Mode, error) {
 		With("reason", "invalid_compatibility")
 }
 
-func (m Mode) transitive() bool { return strings.HasSuffix(string(m), "_transitive") }
+// Transitive reports whether the mode looks at every version.
+func (m Mode) Transitive() bool { return strings.HasSuffix(string(m), "_transitive") }
 func (m Mode) backward() bool   { return strings.HasPrefix(string(m), "backward") || m.full() }
 func (m Mode) forward() bool    { return strings.HasPrefix(string(m), "forward") || m.full() }
 func (m Mode) full() bool       { return strings.HasPrefix(string(m), "full") }
@@ -70,7 +71,7 @@ func Check(mode Mode, next *Parsed, olds []*Parsed) []Incompatibility {
 		return nil
 	}
 	first := len(olds) - 1
-	if mode.transitive() {
+	if mode.Transitive() {
 		first = 0
 	}
 	var found []Incompatibility

@@ -36,7 +36,7 @@ func parseProtobuf(definition string, references []Reference) (string, implement
 		if errors.As(err, &bug) {
 			return "", nil, errors.New("it cannot be compiled")
 		}
-		return "", nil, fmt.Errorf("%s", clip(err.Error()))
+		return "", nil, errors.New(clipTo(err.Error(), 1000))
 	}
 	file := files[0]
 	if file.Messages().Len() == 0 && file.Enums().Len() == 0 {

@@ -248,9 +248,11 @@ func scanNesting(text string) int {
 }
 
 // clip shortens what a client sent for a message.
-func clip(s string) string {
-	if len(s) <= 100 {
+func clip(s string) string { return clipTo(s, 100) }
+
+func clipTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:100], "") + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
