@@ -66,6 +66,7 @@ func New(cfg Config) (*Broker, error) {
 	b.life, b.end = context.WithCancelCause(context.Background())
 	b.partitions = partitionConfig(b)
 	b.producers.init(cfg.Meta)
+	b.topics.schemas = newSchemas(b)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.remover = &remover{
 		fs: cfg.Housekeeping, layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),

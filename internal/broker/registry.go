@@ -15,6 +15,8 @@ type registry struct {
 	ended  map[meta.TopicID]*topic // guarded by mu; deleted, their logs not closed yet
 	parts  int                     // guarded by mu; partitions of topics
 
+	schemas *Schemas // what topics with a policy are held against
+
 	reconciled *meta.View // what Broker.reconcile has seen; owned by whoever calls it
 }
 
@@ -117,6 +119,7 @@ func (b *Broker) sync(n meta.Name) *topic {
 	case have.meta.Load().Version != want.Version:
 		have.meta.Store(want)
 	}
+	b.topics.setGuard(have)
 	return have
 }
 
@@ -136,6 +139,11 @@ func (b *Broker) reconcile() (changed []*topic) {
 			if t := b.sync(n); t != nil {
 				changed = append(changed, t)
 			}
+		}
+	}
+	for id := range v.ChangedTopicSchemas(b.topics.reconciled) {
+		if m, ok := v.TopicByID(id); ok {
+			b.sync(m.Name)
 		}
 	}
 	b.topics.reconciled = v

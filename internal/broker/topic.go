@@ -9,6 +9,7 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
+	schemas "github.com/leveemq/levee/internal/registry"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/task"
 )
@@ -21,6 +22,8 @@ type topic struct {
 	// A reliable topic has parts, a non-reliable one fans; the other is empty.
 	parts []*partition.Partition
 	fans  []*fan
+
+	guard atomic.Pointer[schemas.Guard] // what records have to pass; nil where the topic has no policy
 
 	subscribers []atomic.Int32 // by partition
 	changing    task.Turn      // whoever changes the topic's settings holds it
@@ -85,6 +88,7 @@ func (b *Broker) newTopic(m *meta.Topic) *topic {
 		}
 		t.parts = append(t.parts, partition.New(b.partitions, &t.Topic, int32(i), settings)) //nolint:gosec // bounded by meta
 	}
+	b.topics.setGuard(t) // before anybody can publish
 	return t
 }
 
