@@ -66,6 +66,7 @@ func New(cfg Config) (*Broker, error) {
 	b.partitions = partitionConfig(b)
 	b.hub = newHub(b)
 	b.producers.init(cfg.Meta)
+	b.topics.schemas = newSchemas(b)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.seats = seats{metrics: b.metrics, limit: cfg.Limits.Subscribers}
 	b.remover = &remover{

@@ -72,6 +72,11 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 	if err != nil {
 		return errBatch(err, t.Full, part, p.b.batches)
 	}
+	if g := t.guard.Load(); g != nil {
+		if err := g.Check(batch, part); err != nil {
+			return err
+		}
+	}
 	if t.fans != nil {
 		first := t.fans[part].Publish(batch, int(info.Count))
 		p.b.metrics.published(int64(info.Count), len(batch), false)

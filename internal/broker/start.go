@@ -129,13 +129,13 @@ func (b *Broker) maintain(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				b.maintainPartition(ctx, t, i, p)
+				maintainPartition(ctx, b, t, i, p)
 			}
 		}
 	}
 }
 
-func (b *Broker) maintainPartition(ctx context.Context, t *topic, i int, p *partition.Partition) {
+func maintainPartition(ctx context.Context, b *Broker, t *topic, i int, p *partition.Partition) {
 	p.RetryDue()
 	if r := p.Retention(); r.Bytes <= 0 && r.Age <= 0 {
 		return

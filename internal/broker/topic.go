@@ -10,6 +10,7 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
+	schemas "github.com/leveemq/levee/internal/registry"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/task"
 )
@@ -22,6 +23,8 @@ type topic struct {
 	// A reliable topic has parts, a non-reliable one fans; the other is empty.
 	parts []*partition.Partition
 	fans  []*fan.Fan
+
+	guard atomic.Pointer[schemas.Guard] // what records have to pass; nil where the topic has no policy
 
 	subscribers []atomic.Int32 // by partition
 	changing    task.Turn      // whoever changes the topic's settings holds it
@@ -86,6 +89,7 @@ func (b *Broker) newTopic(m *meta.Topic) *topic {
 		}
 		t.parts = append(t.parts, partition.New(b.partitions, &t.Topic, int32(i), settings)) //nolint:gosec // bounded by meta
 	}
+	b.topics.setGuard(t) // before anybody can publish
 	return t
 }
 

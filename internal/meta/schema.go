@@ -289,3 +289,18 @@ func (s TopicSchema) check() error {
 	}
 	return ValidateSubject(s.Subject)
 }
+
+// ChangedTopicSchemas visits the topics for which something else is set than in an older view, also those that are gone.
+// It takes time for what changed, not for what there is. nil stands for the view in which there is nothing.
+func (v *View) ChangedTopicSchemas(since *View) iter.Seq[TopicID] {
+	if since == nil {
+		since = &View{}
+	}
+	return func(yield func(TopicID) bool) {
+		for key := range v.topicSchemas.changes(since.topicSchemas, func(a, b TopicSchema) bool { return a == b }) {
+			if !yield(TopicID([]byte(key))) {
+				return
+			}
+		}
+	}
+}

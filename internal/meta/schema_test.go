@@ -124,3 +124,29 @@ func TestRefusalsOfSchemasSayWhy(t *testing.T) {
 		t.Error(ids)
 	}
 }
+
+func TestChangedTopicSchemas(t *testing.T) {
+	s := NewState()
+	changed := func(since *View) (ids []TopicID) {
+		for id := range s.View().ChangedTopicSchemas(since) {
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	a, b := Name{DefaultNamespace, "a"}, Name{DefaultNamespace, "b"}
+	apply(t, s,
+		CreateTopic{Name: a, ID: TopicID{1}, Partitions: 1, Dispatch: Reliable}, CreateTopic{Name: b, ID: TopicID{2}, Partitions: 1, Dispatch: Reliable},
+		SetTopicSchema{Topic: a, ID: TopicID{1}, Subject: "s", Policy: PolicyWarn}, SetTopicSchema{Topic: b, ID: TopicID{2}, Subject: "s", Policy: PolicyWarn})
+	first := s.View()
+	if ids := changed(nil); !slices.Equal(ids, []TopicID{{1}, {2}}) {
+		t.Errorf("since the beginning: %v", ids)
+	}
+	apply(t, s, SetTopicSchema{Topic: a, ID: TopicID{1}, Subject: "s", Policy: PolicyWarn})
+	if ids := changed(first); ids != nil {
+		t.Errorf("the same again: %v", ids)
+	}
+	apply(t, s, SetTopicSchema{Topic: b, ID: TopicID{2}, Subject: "s", Policy: PolicyEnforce}, DeleteTopic{Name: a, ID: TopicID{1}})
+	if ids := changed(first); !slices.Equal(ids, []TopicID{{1}, {2}}) {
+		t.Errorf("changed and gone: %v", ids)
+	}
+}
