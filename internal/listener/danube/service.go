@@ -9,13 +9,15 @@ import (
 	api "github.com/leveemq/levee/api/danube"
 	admin "github.com/leveemq/levee/api/danube/admin"
 	schema "github.com/leveemq/levee/api/danube/schema"
+	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/prometheus/client_golang/prometheus"
 	rpc "google.golang.org/grpc"
 )
 
-// Config is what the services need. The zero value of any field means its default.
+// Config is what the services need. Broker is required; the zero value of any other field means its default.
 type Config struct {
+	Broker *broker.Broker
 	// Advertise is the address that clients are told to connect to: host:port, or a URL. Empty: the one that each client
 	// has used itself, which it can reach.
 	Advertise string
@@ -65,6 +67,9 @@ type Service struct {
 	places     sync.Map // wire name of a topic to its place, for acks
 	placesKept atomic.Int64
 }
+
+// New returns services that nobody is served by yet: see Service.Register.
+func New(cfg Config) *Service { return newService(cfg, brokerCalls{Broker: cfg.Broker}) }
 
 func newService(cfg Config, broker calls) *Service {
 	cfg = cfg.withDefaults()
