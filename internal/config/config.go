@@ -20,6 +20,7 @@ type Config struct {
 	Listen       Listen
 	Insecure     bool // plain text beyond loopback is wanted
 	TLS          TLS
+	Danube       Danube
 	Limits       Limits
 	Storage      Storage
 	Log          Log
@@ -34,6 +35,12 @@ type Listen struct {
 	GRPC     string
 	HTTP     string
 	Profiles bool // serve profiles where other machines can reach HTTP, too
+}
+
+// Danube says how clients of Danube are served, on the gRPC port.
+type Danube struct {
+	Advertise  string // host:port that they are told to connect to; empty: where each has connected already
+	AutoCreate bool   // a producer of a topic that does not exist makes it
 }
 
 // TLS names the PEM files of the listeners' certificates. All empty: the listeners speak plain text.

@@ -49,6 +49,8 @@ func general(c *Config) []key {
 		{"listen.grpc", "grpc", "127.0.0.1:6650", "Where clients connect (gRPC).", address{&c.Listen.GRPC}},
 		{"listen.http", "http", "127.0.0.1:9040", "Health, metrics, profiles, and topics and records as JSON (HTTP).", address{&c.Listen.HTTP}},
 		{"listen.profiles", "", "false", "Serve profiles of the process (/debug/pprof/) where other machines can connect, too. On loopback they always are.", boolean{&c.Listen.Profiles}},
+		{"danube.advertise", "", "", "The address, host:port, that clients of Danube are told to connect to. Empty: the one each of them used already.", reachable{&c.Danube.Advertise}},
+		{"danube.auto_create", "", "true", "Make the topic where a client of Danube produces to one that does not exist.", boolean{&c.Danube.AutoCreate}},
 		{"insecure", "", "false", "Listen in plain text where other machines can connect. Without it, an address that is not loopback needs tls.cert and tls.key.",
 			boolean{&c.Insecure}},
 		{"tls.cert", "tls-cert", "", "PEM file with this broker's certificate chain, leaf first. Set, every listener speaks TLS.", path{&c.TLS.Cert, false}},

@@ -84,6 +84,26 @@ func (v address) set(text string) error {
 	return nil
 }
 
+// reachable is an address that others are told, or nothing.
+type reachable struct{ p *string }
+
+func (v reachable) unit() string { return "address" }
+func (v reachable) text() string { return *v.p }
+func (v reachable) allowed() string {
+	return "host:port with a host and a port from 1 to 65535, or nothing"
+}
+
+func (v reachable) set(text string) error {
+	if text != "" {
+		var checked string
+		if err := (address{&checked}).set(text); err != nil || strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":0") {
+			return errRefused
+		}
+	}
+	*v.p = text
+	return nil
+}
+
 // size is a number of bytes.
 type size[T integer] struct {
 	p        *T

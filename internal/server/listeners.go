@@ -38,7 +38,8 @@ func (s *server) listenGRPC(ctx context.Context) error {
 	info := grpc.ServerInfo{Version: s.options.Version, BrokerID: s.claim.identity.Broker, Started: s.machine.now()}
 	tls := s.certificates.listener("h2")
 	forDanube := danube.New(danube.Config{
-		Broker: s.broker.Load(), TLS: tls != nil, BrokerID: info.BrokerID, Admin: s.listening.HTTP, Logger: s.log, Registerer: s.registry, Now: s.machine.now,
+		Broker: s.broker.Load(), Advertise: s.cfg.Danube.Advertise, TLS: tls != nil, BrokerID: info.BrokerID, Admin: s.listening.HTTP,
+		RequireTopics: !s.cfg.Danube.AutoCreate, Logger: s.log, Registerer: s.registry, Now: s.machine.now,
 	})
 	s.grpc = grpc.New(grpc.Config{
 		Broker: s.broker.Load(), ServerInfo: func() grpc.ServerInfo { return info }, TLS: tls, Services: []grpc.Registering{forDanube.Register},

@@ -1,4 +1,4 @@
-package broker
+package vfs
 
 import (
 	"context"
@@ -7,16 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/leveemq/levee/internal/vfs"
 )
 
 // TestLargeFilesAreFreedBitByBit removes a directory with a large file: it shrinks before it goes, with pauses; a stop in
 // between leaves the rest to the next attempt.
 func TestLargeFilesAreFreedBitByBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		if err := vfs.MkdirSync(fs, "/aside/0"); err != nil {
+		fs := NewMem()
+		if err := MkdirSync(fs, "/aside/0"); err != nil {
 			t.Fatal(err)
 		}
 		for name, size := range map[string]int64{"/aside/0/large": 2*freedAtOnce + 1, "/aside/0/small": freedAtOnce} {
@@ -30,22 +28,22 @@ func TestLargeFilesAreFreedBitByBit(t *testing.T) {
 		}
 		var cuts []int64
 		ctx, cancel := context.WithCancel(t.Context())
-		fs.SetHook(func(op vfs.Op) error {
-			if op.Kind == vfs.OpTruncate {
+		fs.SetHook(func(op Op) error {
+			if op.Kind == OpTruncate {
 				if cuts = append(cuts, op.Off); len(cuts) == 1 {
 					cancel()
 				}
 			}
 			return nil
 		})
-		if err := discard(ctx, fs, "/aside", vfs.Info{Dir: true}); !errors.Is(err, context.Canceled) {
+		if err := Discard(ctx, fs, "/aside"); !errors.Is(err, context.Canceled) {
 			t.Fatalf("stopped after the first cut: %v", err)
 		}
 		start := time.Now()
-		if err := discard(t.Context(), fs, "/aside", vfs.Info{Dir: true}); err != nil {
+		if err := Discard(t.Context(), fs, "/aside"); err != nil {
 			t.Fatal(err)
 		}
-		if there, err := vfs.Exists(fs, "/aside"); there || err != nil {
+		if there, err := Exists(fs, "/aside"); there || err != nil {
 			t.Fatalf("it is there: %v, %v", there, err)
 		}
 		if want := []int64{2 * freedAtOnce, freedAtOnce}; !slices.Equal(cuts, want) || time.Since(start) < freePause {
