@@ -115,6 +115,8 @@ type ConsumerInfo struct {
 	Position     int64  // everything below it is settled
 	Reliable     bool   // false: at most once, what is delivered is settled
 	Active       bool   // false: standby of a failover subscription
+	// AckTimeout is how long a delivery may stay unsettled without a heartbeat; 0: for ever.
+	AckTimeout time.Duration
 }
 
 // ConsumerEventKind says what a ConsumerEvent is.
