@@ -14,7 +14,7 @@ var thirdParty = []struct {
 	importers []string
 }{
 	{"google.golang.org/grpc", []string{"api/**", "client/**", "internal/listener/grpc", "internal/listener/danube"}},
-	{"google.golang.org/protobuf", []string{"api/**", "client/**", "internal/listener/grpc", "internal/listener/danube"}},
+	{"google.golang.org/protobuf", []string{"api/**", "client/**", "internal/listener/grpc", "internal/listener/danube", "internal/schema"}}, // what .proto files are compiled to
 	{"google.golang.org/genproto", []string{"api/**", "client/**", "internal/listener/grpc", "internal/listener/danube"}},
 	{"github.com/planetscale/vtprotobuf", []string{"api/**"}},
 	{"github.com/alecthomas/kong", []string{"internal/cli"}},
@@ -23,6 +23,9 @@ var thirdParty = []struct {
 	{"github.com/pierrec/lz4", []string{"record"}},
 	{"github.com/twmb/franz-go/pkg/kmsg", []string{"record", "internal/listener/kafka"}},
 	{"github.com/twmb/franz-go/pkg/kerr", []string{"internal/listener/kafka"}},
+	{"github.com/twmb/avro", []string{"internal/schema"}},
+	{"github.com/santhosh-tekuri/jsonschema", []string{"internal/schema"}},
+	{"github.com/bufbuild/protocompile", []string{"internal/schema"}},
 	{"go.etcd.io/raft", []string{"internal/raft"}},
 	{"github.com/minio/minio-go", []string{"internal/objstore/s3"}},
 	{"github.com/Azure/azure-sdk-for-go", []string{"internal/objstore/azblob"}},

@@ -17,16 +17,17 @@ import (
 
 // Broker is one broker's topics and what is done with them. It is safe for concurrent use.
 type Broker struct {
+	*hub       // subscriptions and their consumers
 	cfg        Config
 	batches    record.Limits // of what publishers send
 	metrics    *metrics
 	layout     layout
 	topics     *registry
 	remover    *remover
-	inFlight   *budget
-	slots      chan struct{} // bounds how many partitions open side by side
+	inFlight   *task.Budget
 	partitions *partition.Config
 	producers  producerIDs
+	seats      seats        // of subscribers and consumers
 	quiet      obs.Throttle // of log lines that could come with every tick
 
 	tasks    *task.Group
@@ -36,14 +37,12 @@ type Broker struct {
 	life     context.Context // done, with the cause that handles answer, when a drain ends subscribers
 	end      context.CancelCauseFunc
 
-	syncing sync.Mutex    // orders changes of the registry; nothing waits under it
-	opened  chan struct{} // closed once every partition was tried
+	opened chan struct{} // closed once every partition was tried
 
 	mu struct {
 		sync.Mutex
-		tried, total int      // of the partitions to open at the start
-		unknown      []string // data on disk that the metadata does not account for
-		subscribers  int
+		tried, total int          // of the partitions to open at the start
+		unknown      []string     // data on disk that the metadata does not account for
 		report       *DrainReport // of the drain that is over
 	}
 }
@@ -55,8 +54,8 @@ func New(cfg Config) (*Broker, error) {
 	}
 	cfg = cfg.withDefaults()
 	b := &Broker{
-		cfg: cfg, topics: newRegistry(), inFlight: newBudget(cfg.Limits.InFlightBytes),
-		slots: make(chan struct{}, cfg.OpenParallel), tasks: task.NewGroup(context.Background()), closing: task.NewGroup(context.Background()),
+		cfg: cfg, topics: newRegistry(), inFlight: task.NewBudget(cfg.Limits.InFlightBytes),
+		tasks: task.NewGroup(context.Background()), closing: task.NewGroup(context.Background()),
 		layout: layout{cfg.FS, cfg.DataDir}, opened: make(chan struct{}), quiet: obs.Throttle{Every: time.Minute},
 		batches: record.Limits{
 			RecordBytes: cfg.Limits.RecordBytes, BatchBytes: cfg.Limits.BatchBytes, DecompressedBytes: cfg.Limits.DecompressedBytes,
@@ -65,8 +64,11 @@ func New(cfg Config) (*Broker, error) {
 	b.draining, b.drain = context.WithCancel(context.Background())
 	b.life, b.end = context.WithCancelCause(context.Background())
 	b.partitions = partitionConfig(b)
+	b.hub = newHub(b)
 	b.producers.init(cfg.Meta)
+	b.topics.schemas = newSchemas(b)
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
+	b.seats = seats{metrics: b.metrics, limit: cfg.Limits.Subscribers}
 	b.remover = &remover{
 		fs: cfg.Housekeeping, layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),
 	}
@@ -83,11 +85,17 @@ func (b *Broker) Run(ctx context.Context) error {
 	b.tasks.Go("open topics", b.openAll)
 	b.tasks.Go("follow the metadata", b.follow)
 	b.tasks.Go("retain and retry", b.maintain)
+	saving, saved := context.WithCancel(context.Background()) // until the last consumer has ended
+	b.closing.Go("save cursors", func(context.Context) error {
+		_ = b.hub.cfg.Saver.Run(saving)
+		return nil
+	})
 	<-b.tasks.Context().Done()
 	wait, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	b.Drain(wait)
 	err := b.tasks.Wait()
+	saved()
 	return errors.Join(err, b.closing.Wait())
 }
 

@@ -55,7 +55,7 @@ func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription
 		if info.Reliable() {
 			describe(t.parts[i], &p)
 		} else {
-			p.End = t.fans[i].end()
+			p.End = t.fans[i].End()
 			p.First, p.Durable = p.End, 0
 		}
 		d.Parts = append(d.Parts, p)

@@ -25,12 +25,13 @@ func (b *Broker) Drain(ctx context.Context) DrainReport {
 	}
 	b.drain()
 	b.end(errDraining())
-	b.syncing.Lock()   // whoever was adding a topic has added it, and from now on nobody does
-	b.syncing.Unlock() //nolint:staticcheck // nothing to do under it
+	b.endConsumers(ctx)
+	b.topics.syncing.Lock()   // whoever was adding a topic has added it, and from now on nobody does
+	b.topics.syncing.Unlock() //nolint:staticcheck // nothing to do under it
 	// Whoever holds the whole budget knows that nothing is unanswered. Publishers that wait for room behind it are
 	// refused when they get it: see Publisher.Submit.
-	if err := b.inFlight.acquire(ctx, b.inFlight.size); err == nil {
-		b.inFlight.release(b.inFlight.size)
+	if err := b.inFlight.Acquire(ctx, b.inFlight.Size()); err == nil {
+		b.inFlight.Release(b.inFlight.Size())
 	}
 	recovered := b.Recovered()
 	all := b.topics.all()

@@ -122,20 +122,20 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 	}
 	<-entered
 	// One that waits for room when the drain begins is refused when it gets it.
-	room := r.cfg.Limits.InFlightBytes - r.inFlight.used()
-	if err := r.inFlight.acquire(context.Background(), room); err != nil {
+	room := r.cfg.Limits.InFlightBytes - r.inFlight.Used()
+	if err := r.inFlight.Acquire(context.Background(), room); err != nil {
 		t.Fatal(err)
 	}
 	late := make(chan error)
 	go func() { late <- submit("late") }()
-	for !r.inFlight.crowded() {
+	for !r.inFlight.Crowded() {
 		runtime.Gosched()
 	}
 	report := make(chan DrainReport)
 	go func() { report <- r.Drain(context.Background()) }()
 	<-r.Draining()
 	wantKind(t, submit("x"), fault.Unavailable)
-	r.inFlight.release(room)
+	r.inFlight.Release(room)
 	wantKind(t, <-late, fault.Unavailable, "stopping")
 	close(hold)
 	for range 2 {
@@ -182,13 +182,6 @@ func TestDrainWhileOpening(t *testing.T) {
 	if rep := r.Drain(context.Background()); !rep.Clean || !rep.Recovered {
 		t.Fatalf("%+v", rep)
 	}
-}
-
-// crowded reports whether anybody waits for room.
-func (b *budget) crowded() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.mu.waiting) > 0
 }
 
 // TestDrainLeavesALogThatHangs has the flush of one log hang: a drain whose time is over closes the others, names that one

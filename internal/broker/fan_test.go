@@ -64,8 +64,8 @@ func TestSlowSubscriberIsBounded(t *testing.T) {
 		}
 	}
 	ring := slow.feed.(*fanFeed).ring
-	if ring.mu.bytes > ringBytes || ring.mu.count > 100 || len(ring.mu.queue) > 100 {
-		t.Fatalf("%d batches, %d bytes in %d slots wait for a subscriber that may have %d", ring.mu.count, ring.mu.bytes, len(ring.mu.queue), ringBytes)
+	if bytes, count := ring.Waiting(); bytes > ringBytes || count > 100 {
+		t.Fatalf("%d batches, %d bytes wait for a subscriber that may have %d", count, bytes, ringBytes)
 	}
 	e := next(t, slow)
 	got := values(t, e, 0)
@@ -77,31 +77,6 @@ func TestSlowSubscriberIsBounded(t *testing.T) {
 	}
 	if m := r.metric("levee_broker_non_reliable_dropped_records_total"); m != float64(e.Dropped) {
 		t.Fatalf("%v dropped by the metric, %d by the event", m, e.Dropped)
-	}
-}
-
-func TestRing(t *testing.T) {
-	r := newRing(10, 3)
-	push := func(n int) int { return r.push(queued{batch: make([]byte, n), records: n}) }
-	for i, c := range []struct{ size, dropped int }{{4, 0}, {4, 0}, {4, 4}, {1, 0}, {1, 4}, {20, 6}, {1, 20}} {
-		if got := push(c.size); got != c.dropped {
-			t.Fatalf("push %d of %d: %d dropped, want %d", i, c.size, got, c.dropped)
-		}
-	}
-	if got, dropped := r.take(100); len(got) != 1 || dropped != 34 {
-		t.Fatalf("%d left, %d dropped", len(got), dropped)
-	}
-	if got, _ := r.take(100); got != nil {
-		t.Fatalf("%v", got)
-	}
-	push(3)
-	push(3)
-	push(3)
-	if got, _ := r.take(6); len(got) != 2 {
-		t.Fatalf("%d batches for 6 bytes", len(got))
-	}
-	if got, _ := r.take(1); len(got) != 1 {
-		t.Fatalf("%d batches for 1 byte", len(got))
 	}
 }
 
@@ -172,25 +147,5 @@ func TestNonReliableTopicsTakeNoSettings(t *testing.T) {
 	wantKind(t, err, fault.InvalidArgument, "fast")
 	if err := r.UnloadTopic(context.Background(), "fast"); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// A large batch goes out as it lies, shared by all subscribers; small ones are joined.
-func TestRingJoinsSmallBatches(t *testing.T) {
-	r := newRing(1<<20, 100)
-	sizes := []int{10, 20, aloneBytes, aloneBytes, aloneBytes - 1, 30, 40}
-	for i, n := range sizes {
-		r.push(queued{batch: make([]byte, n), records: 1, next: int64(i + 1)})
-	}
-	for _, want := range []int{2, 1, 1, 3, 0} {
-		batches, _ := r.take(1 << 20)
-		if len(batches) != want {
-			t.Fatalf("got %d batches, want %d", len(batches), want)
-		}
-		if want == 1 {
-			if e := join(batches, 0); &e.Batches[0] != &batches[0].batch[0] {
-				t.Error("a batch that is alone was copied")
-			}
-		}
 	}
 }

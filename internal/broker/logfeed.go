@@ -25,39 +25,11 @@ type logFeed struct {
 // openLog finds the position and makes the feed.
 func (s *Subscriber) openLog(ctx context.Context, start Position, memory func(size int) []byte) error {
 	part := s.t.parts[s.info.Partition]
-	if err := part.Ready(ctx); err != nil {
+	at, end, err := resolve(ctx, s.info.Topic, s.info.Partition, part, start)
+	if err != nil {
 		return err
 	}
-	bounds, ok := part.Bounds()
-	if !ok {
-		return fault.New(fault.Unavailable, "%s/%d was unloaded meanwhile: subscribe again", s.info.Topic, s.info.Partition)
-	}
-	s.info.End = bounds.End
-	switch start.Kind {
-	case AtEarliest:
-		s.info.Start = bounds.First
-	case AtLatest:
-		s.info.Start = bounds.End
-	case AtTime:
-		offset, err := part.OffsetForTime(ctx, start.Value)
-		if err != nil {
-			return err
-		}
-		s.info.Start = offset
-		s.info.End = max(s.info.End, offset)
-	case AtOffset:
-		s.info.Start = start.Value
-		switch {
-		case start.Value < 0:
-			return fault.New(fault.InvalidArgument, "offset %d is not allowed: offsets are 0 or above", start.Value)
-		case start.Value < bounds.First:
-			return &seglog.TrimmedError{Topic: s.info.Topic, Partition: s.info.Partition, Requested: start.Value, Oldest: bounds.First}
-		case start.Value > bounds.End:
-			return &seglog.BeyondEndError{Topic: s.info.Topic, Partition: s.info.Partition, Requested: start.Value, End: bounds.End}
-		}
-	default:
-		return fault.New(fault.InvalidArgument, "position of kind %d is not known: use earliest, latest, an offset or a time", start.Kind)
-	}
+	s.info.Start, s.info.End = at, end
 	reader, err := part.NewReader(ctx, s.info.Start)
 	if err != nil {
 		return err
@@ -68,6 +40,37 @@ func (s *Subscriber) openLog(ctx context.Context, start Position, memory func(si
 		floating: start.Kind == AtEarliest || start.Kind == AtTime,
 	}
 	return nil
+}
+
+// resolve returns the offset that a position is at now, and the end of the log.
+func resolve(ctx context.Context, topic string, n int32, part *partition.Partition, to Position) (at, end int64, err error) {
+	if err := part.Ready(ctx); err != nil {
+		return 0, 0, err
+	}
+	bounds, ok := part.Bounds()
+	if !ok {
+		return 0, 0, fault.New(fault.Unavailable, "%s/%d was unloaded meanwhile: subscribe again", topic, n)
+	}
+	switch to.Kind {
+	case AtEarliest:
+		return bounds.First, bounds.End, nil
+	case AtLatest:
+		return bounds.End, bounds.End, nil
+	case AtTime:
+		offset, err := part.OffsetForTime(ctx, to.Value)
+		return offset, max(bounds.End, offset), err
+	case AtOffset:
+		switch {
+		case to.Value < 0:
+			return 0, 0, fault.New(fault.InvalidArgument, "offset %d is not allowed: offsets are 0 or above", to.Value)
+		case to.Value < bounds.First:
+			return 0, 0, &seglog.TrimmedError{Topic: topic, Partition: n, Requested: to.Value, Oldest: bounds.First}
+		case to.Value > bounds.End:
+			return 0, 0, &seglog.BeyondEndError{Topic: topic, Partition: n, Requested: to.Value, End: bounds.End}
+		}
+		return to.Value, bounds.End, nil
+	}
+	return 0, 0, fault.New(fault.InvalidArgument, "position of kind %d is not known: use earliest, latest, an offset or a time", to.Kind)
 }
 
 func (f *logFeed) close() {}

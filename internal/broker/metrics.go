@@ -4,6 +4,7 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/partition"
+	"github.com/leveemq/levee/internal/task"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -21,7 +22,7 @@ type metrics struct {
 	purgedTopics                     prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, existing *registry, held *budget) *metrics {
+func newMetrics(reg prometheus.Registerer, existing *registry, held *task.Budget) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		obs.Register(reg, c)
@@ -68,6 +69,8 @@ func (m *metrics) published(records int64, bytes int, duplicate bool) {
 	m.publishBytes.Add(float64(bytes))
 }
 
+func (m *metrics) noteDropped(records int) { m.dropped.Add(float64(records)) }
+
 func (m *metrics) refused(err error) {
 	m.publishErrors.WithLabelValues(fault.KindOf(err).String()).Inc()
 }
@@ -75,7 +78,7 @@ func (m *metrics) refused(err error) {
 // census counts what exists at the moment it is asked.
 type census struct {
 	existing                     *registry
-	held                         *budget
+	held                         *task.Budget
 	topics, partitions, inFlight *prometheus.Desc
 }
 
@@ -93,5 +96,5 @@ func (c census) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range []partition.State{partition.Opening, partition.Unloaded, partition.Serving, partition.Unavailable} {
 		ch <- prometheus.MustNewConstMetric(c.partitions, prometheus.GaugeValue, float64(states[s]), s.String())
 	}
-	ch <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(c.held.used()))
+	ch <- prometheus.MustNewConstMetric(c.inFlight, prometheus.GaugeValue, float64(c.held.Used()))
 }

@@ -72,8 +72,13 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 	if err != nil {
 		return errBatch(err, t.Full, part, p.b.batches)
 	}
+	if g := t.guard.Load(); g != nil {
+		if err := g.Check(batch, part); err != nil {
+			return err
+		}
+	}
 	if t.fans != nil {
-		first := t.fans[part].publish(batch, int(info.Count))
+		first := t.fans[part].Publish(batch, int(info.Count))
 		p.b.metrics.published(int64(info.Count), len(batch), false)
 		done(PublishResult{Offset: first, LastOffset: first + int64(info.Count) - 1})
 		return nil
@@ -83,11 +88,11 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 		return onTopic("publish to", t.Full, errFull())
 	}
 	size := int64(len(batch))
-	if err := p.b.inFlight.acquire(ctx, size); err != nil {
+	if err := p.b.inFlight.Acquire(ctx, size); err != nil {
 		return onTopic("too much is unanswered; wait to publish to", t.Full, err)
 	}
 	if err := t.ended(); err != nil { // a drain that began while this waited counts on it
-		p.b.inFlight.release(size)
+		p.b.inFlight.Release(size)
 		return err
 	}
 	s := newSubmission()
@@ -95,7 +100,7 @@ func (p *Publisher) submit(ctx context.Context, part int32, batch []byte, done f
 	s.append = seglog.Append{Batch: batch, Done: s.finish}
 	if err := s.part.Submit(ctx, &s.append); err != nil {
 		s.recycle()
-		p.b.inFlight.release(size)
+		p.b.inFlight.Release(size)
 		t.noteRoom(p.b.cfg.Age, err)
 		return onTopic("publish to", t.Full, err)
 	}
@@ -144,7 +149,7 @@ func (s *submission) answer(a *seglog.Append) {
 		b.metrics.refused(err)
 	}
 	s.recycle()
-	b.inFlight.release(int64(size))
+	b.inFlight.Release(int64(size))
 	done(r)
 }
 

@@ -15,6 +15,9 @@ type registry struct {
 	ended  map[meta.TopicID]*topic // guarded by mu; deleted, their logs not closed yet
 	parts  int                     // guarded by mu; partitions of topics
 
+	syncing sync.Mutex // orders changes; nothing waits under it
+	schemas *Schemas   // what topics with a policy are held against
+
 	reconciled *meta.View // what Broker.reconcile has seen; owned by whoever calls it
 }
 
@@ -91,8 +94,8 @@ func (r *registry) forget(id meta.TopicID) {
 // takes over changed settings, which the caller then applies (see applySettings). It returns the topic, nil where there
 // is none.
 func (b *Broker) sync(n meta.Name) *topic {
-	b.syncing.Lock()
-	defer b.syncing.Unlock()
+	b.topics.syncing.Lock()
+	defer b.topics.syncing.Unlock()
 	want, err := b.cfg.Meta.View().Topic(n)
 	if err != nil {
 		want = nil
@@ -105,6 +108,7 @@ func (b *Broker) sync(n meta.Name) *topic {
 		} else {
 			have.life.End(errReplaced(n))
 		}
+		b.endOf(have)
 		b.remover.kick()
 		have = nil
 	}
@@ -117,6 +121,7 @@ func (b *Broker) sync(n meta.Name) *topic {
 	case have.meta.Load().Version != want.Version:
 		have.meta.Store(want)
 	}
+	b.topics.setGuard(have)
 	return have
 }
 
@@ -136,6 +141,11 @@ func (b *Broker) reconcile() (changed []*topic) {
 			if t := b.sync(n); t != nil {
 				changed = append(changed, t)
 			}
+		}
+	}
+	for id := range v.ChangedTopicSchemas(b.topics.reconciled) {
+		if m, ok := v.TopicByID(id); ok {
+			b.sync(m.Name)
 		}
 	}
 	b.topics.reconciled = v

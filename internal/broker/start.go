@@ -122,18 +122,20 @@ func (b *Broker) maintain(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		b.sweep()
+		b.expire(ctx)
 		for _, t := range b.topics.all() {
 			for i, p := range t.parts {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				b.maintainPartition(ctx, t, i, p)
+				maintainPartition(ctx, b, t, i, p)
 			}
 		}
 	}
 }
 
-func (b *Broker) maintainPartition(ctx context.Context, t *topic, i int, p *partition.Partition) {
+func maintainPartition(ctx context.Context, b *Broker, t *topic, i int, p *partition.Partition) {
 	p.RetryDue()
 	if r := p.Retention(); r.Bytes <= 0 && r.Age <= 0 {
 		return

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
+	"github.com/leveemq/levee/internal/fan"
 	"github.com/leveemq/levee/internal/fault"
 )
 
@@ -41,7 +43,7 @@ func (b *Broker) Subscribe(ctx context.Context, spec SubscribeSpec) (*Subscriber
 	if err := t.has(spec.Partition); err != nil {
 		return nil, err
 	}
-	if err := b.admitSubscriber(); err != nil {
+	if err := b.seats.admit(); err != nil {
 		return nil, err
 	}
 	s := &Subscriber{b: b, t: t}
@@ -62,19 +64,6 @@ func (b *Broker) Subscribe(ctx context.Context, spec SubscribeSpec) (*Subscriber
 	return s, nil
 }
 
-func (b *Broker) admitSubscriber() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if limit := b.cfg.Limits.Subscribers; b.mu.subscribers >= limit {
-		b.metrics.subscribersRefused.Inc()
-		return fault.New(fault.Exhausted, "%d subscribers are open, as many as the broker takes: close some or raise the limit", limit).
-			With("limit", limit)
-	}
-	b.mu.subscribers++
-	b.metrics.subscribers.Set(float64(b.mu.subscribers))
-	return nil
-}
-
 // Info returns what the subscriber was given when it opened.
 func (s *Subscriber) Info() SubscriberInfo { return s.info }
 
@@ -86,11 +75,31 @@ func (s *Subscriber) Close() {
 			s.feed.close()
 		}
 		s.t.subscribers[s.info.Partition].Add(-1)
-		s.b.mu.Lock()
-		defer s.b.mu.Unlock()
-		s.b.mu.subscribers--
-		s.b.metrics.subscribers.Set(float64(s.b.mu.subscribers))
+		s.b.seats.leave()
 	})
+}
+
+// seats bound how many subscribers and consumers are open at a time.
+type seats struct {
+	metrics *metrics
+	limit   int
+	taken   atomic.Int64
+}
+
+func (s *seats) admit() error {
+	if s.taken.Add(1) > int64(s.limit) {
+		s.taken.Add(-1)
+		s.metrics.subscribersRefused.Inc()
+		return fault.New(fault.Exhausted, "%d subscribers are open, as many as the broker takes: close some or raise the limit", s.limit).
+			With("limit", s.limit)
+	}
+	s.metrics.subscribers.Inc()
+	return nil
+}
+
+func (s *seats) leave() {
+	s.taken.Add(-1)
+	s.metrics.subscribers.Dec()
 }
 
 // Next returns what comes next: data of about maxBytes (0: Config.BytesPerRead) but at least one batch, a range that was lost, or the
@@ -129,8 +138,8 @@ var errCaughtUp = errors.New("caught up")
 
 // fanFeed feeds a subscriber of a non-reliable topic.
 type fanFeed struct {
-	fan  *fan
-	ring *ring
+	fan  *fan.Fan
+	ring *fan.Ring
 	life context.Context // the subscriber's
 
 	offset int64 // of the next record
@@ -138,51 +147,31 @@ type fanFeed struct {
 }
 
 func (s *Subscriber) openFan() {
-	f := &fanFeed{fan: s.t.fans[s.info.Partition], ring: newRing(s.b.cfg.Limits.RingBytes, s.b.cfg.Limits.RingBatches), life: s.life}
-	f.offset = f.fan.join(f.ring)
+	f := &fanFeed{fan: s.t.fans[s.info.Partition], ring: fan.NewRing(s.b.cfg.Limits.RingBytes, s.b.cfg.Limits.RingBatches), life: s.life}
+	f.offset = f.fan.Join(f.ring)
 	s.info.Start = f.offset
 	s.info.End = s.info.Start
 	s.feed = f
 }
 
-func (f *fanFeed) close() { f.fan.leave(f.ring) }
+func (f *fanFeed) close() { f.fan.Leave(f.ring) }
 
 func (f *fanFeed) next(ctx context.Context, maxBytes int) (Event, error) {
 	for {
-		if batches, dropped := f.ring.take(maxBytes); len(batches) > 0 {
-			e := join(batches, dropped)
-			f.offset, f.atEnd = e.Next, false
-			return e, nil
+		if t, ok := f.ring.Take(maxBytes); ok {
+			f.offset, f.atEnd = t.Next, false
+			return Event{Kind: EventData, Batches: t.Batches, Records: t.Records, Next: t.Next, Dropped: t.Dropped}, nil
 		}
 		if !f.atEnd {
 			f.atEnd = true
 			return Event{Kind: EventAtEnd, Next: f.offset}, nil
 		}
 		select {
-		case <-f.ring.wake:
+		case <-f.ring.Wake:
 		case <-f.life.Done():
 			return Event{}, context.Cause(f.life)
 		case <-ctx.Done():
 			return Event{}, context.Cause(ctx)
 		}
 	}
-}
-
-// join makes one event of batches. A single one is passed on as it is, shared with other subscribers.
-func join(batches []queued, dropped int64) Event {
-	last := batches[len(batches)-1]
-	e := Event{Kind: EventData, Batches: last.batch, Records: last.records, Next: last.next, Dropped: dropped}
-	if len(batches) == 1 {
-		return e
-	}
-	size := 0
-	for _, q := range batches {
-		size += len(q.batch)
-	}
-	e.Batches, e.Records = make([]byte, 0, size), 0
-	for _, q := range batches {
-		e.Batches = append(e.Batches, q.batch...)
-		e.Records += q.records
-	}
-	return e
 }

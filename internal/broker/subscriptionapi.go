@@ -3,38 +3,25 @@ package broker
 import (
 	"time"
 
+	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/subscription"
 	"github.com/leveemq/levee/record"
 )
 
 // SubscriptionType says who of a subscription's consumers is given what. It is chosen at creation and never changes.
-type SubscriptionType string
+type SubscriptionType = meta.SubscriptionType
 
 // The subscription types.
 const (
-	Exclusive SubscriptionType = "exclusive"  // one consumer; another is refused while it is connected
-	Shared    SubscriptionType = "shared"     // each record to one consumer, whoever asks first
-	Failover  SubscriptionType = "failover"   // one consumer at a time; the next takes over when it is gone
-	KeyShared SubscriptionType = "key_shared" // as Shared, but records of one key to one consumer, in order
+	Exclusive = meta.Exclusive // one consumer; another is refused while it is connected
+	Shared    = meta.Shared    // each record to one consumer, whoever asks first
+	Failover  = meta.Failover  // one consumer at a time; the next takes over when it is gone
+	KeyShared = meta.KeyShared // as Shared, but records of one key to one consumer, in order
 )
 
 // SubscriptionSettings are what can be set on a subscription and changed while it exists. nil: not set here, the
 // broker's default counts.
-type SubscriptionSettings struct {
-	AckTimeoutMs         *int64  `json:"ack_timeout_ms,omitempty"`          // how long a delivery may stay unsettled; 0: for ever
-	MaxDeliveries        *int32  `json:"max_deliveries,omitempty"`          // after that many Poison decides; 0: no limit
-	RedeliveryDelayMs    *int64  `json:"redelivery_delay_ms,omitempty"`     // before a record is handed out again
-	MaxRedeliveryDelayMs *int64  `json:"max_redelivery_delay_ms,omitempty"` // bound of the exponential backoff
-	Backoff              *string `json:"backoff,omitempty"`                 // fixed or exponential
-	Poison               *string `json:"poison,omitempty"`                  // dead_letter, block or drop
-	DeadLetterTopic      *string `json:"dead_letter_topic,omitempty"`       // where dead letters go
-	WindowMessages       *int32  `json:"window_messages,omitempty"`         // unsettled records of one consumer
-	WindowBytes          *int64  `json:"window_bytes,omitempty"`            // the same in bytes
-	TotalMessages        *int32  `json:"total_messages,omitempty"`          // unsettled records of a partition
-	TotalBytes           *int64  `json:"total_bytes,omitempty"`             // the same in bytes
-	KeyInFlight          *int32  `json:"key_in_flight,omitempty"`           // unsettled records of one key; key_shared
-	OnTrimmed            *string `json:"on_trimmed,omitempty"`              // fail or skip_to_oldest
-	ExpireAfterMs        *int64  `json:"expire_after_ms,omitempty"`         // removed when unused for so long; 0: never
-}
+type SubscriptionSettings = meta.SubscriptionSettings
 
 // SubscriptionSpec describes a subscription to be created.
 type SubscriptionSpec struct {
@@ -119,51 +106,23 @@ type ConsumerInfo struct {
 	AckTimeout time.Duration
 }
 
-// ConsumerEventKind says what a ConsumerEvent is.
-type ConsumerEventKind uint8
+// What a consumer is told, and says. See package subscription.
+type (
+	ConsumerEvent     = subscription.Event
+	ConsumerEventKind = subscription.EventKind
+	DeliveryCount     = subscription.Count
+	Settlement        = subscription.Settlement
+	Nack              = subscription.Nack
+)
 
 // The kinds of consumer event.
 const (
-	ConsumerData    ConsumerEventKind = iota + 1 // Batches, Offsets, Counts, Records
-	ConsumerActive                               // from now on this consumer is the active one
-	ConsumerStandby                              // from now on another one is
-	ConsumerLost                                 // Range was lost in a crash; it counts as settled
-	ConsumerSkipped                              // Range was removed by retention before it was settled, and is skipped
+	ConsumerData    = subscription.Data    // Batches, Offsets, Counts, Records
+	ConsumerActive  = subscription.Active  // from now on this consumer is the active one
+	ConsumerStandby = subscription.Standby // from now on another one is
+	ConsumerLost    = subscription.Lost    // Range was lost in a crash; it counts as settled
+	ConsumerSkipped = subscription.Skipped // Range was removed by retention before it was settled, and is skipped
 )
-
-// ConsumerEvent is one thing a consumer is told.
-type ConsumerEvent struct {
-	Kind ConsumerEventKind
-	// Batches are whole record batches, back to back. They hold every record of Offsets, and may hold others: skip
-	// those. They belong to the receiver on reliable topics; on non-reliable ones they are shared with others and must
-	// not be written to.
-	Batches []byte
-	Offsets []Range         // what is handed out, ascending
-	Counts  []DeliveryCount // of those handed out more than once, ascending
-	Records int             // how many offsets are handed out
-	Range   Range           // ConsumerLost and ConsumerSkipped only
-}
-
-// DeliveryCount says how often the offsets of a range, both ends included, were handed out, this time among them.
-type DeliveryCount struct {
-	From, To   int64
-	Deliveries int32
-}
-
-// Settlement says what became of records that were handed out. Offsets that were never handed out, or are settled
-// already, are passed over and counted.
-type Settlement struct {
-	Acks  []Range // done
-	Below int64   // everything below it that was handed out is done; -1: nothing
-	Nacks []Nack
-}
-
-// Nack gives records back: they are to be handed out again.
-type Nack struct {
-	Range  Range
-	Delay  time.Duration // until then; negative: what the subscription's backoff says
-	Reason string        // goes with a record that becomes a dead letter
-}
 
 // DeadLetter is a record that a subscription gave up.
 type DeadLetter struct {

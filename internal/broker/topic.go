@@ -6,9 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leveemq/levee/internal/fan"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
+	schemas "github.com/leveemq/levee/internal/registry"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/task"
 )
@@ -20,7 +22,9 @@ type topic struct {
 
 	// A reliable topic has parts, a non-reliable one fans; the other is empty.
 	parts []*partition.Partition
-	fans  []*fan
+	fans  []*fan.Fan
+
+	guard atomic.Pointer[schemas.Guard] // what records have to pass; nil where the topic has no policy
 
 	subscribers []atomic.Int32 // by partition
 	changing    task.Turn      // whoever changes the topic's settings holds it
@@ -80,11 +84,12 @@ func (b *Broker) newTopic(m *meta.Topic) *topic {
 	settings := b.cfg.Defaults.forPartition(m.Settings)
 	for i := range m.Partitions {
 		if m.Dispatch == NonReliable {
-			t.fans = append(t.fans, &fan{dropped: b.metrics.dropped})
+			t.fans = append(t.fans, fan.New(b.metrics.noteDropped))
 			continue
 		}
 		t.parts = append(t.parts, partition.New(b.partitions, &t.Topic, int32(i), settings)) //nolint:gosec // bounded by meta
 	}
+	b.topics.setGuard(t) // before anybody can publish
 	return t
 }
 
@@ -96,7 +101,7 @@ func partitionConfig(b *Broker) *partition.Config {
 			Crash: b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
 			Files: b.cfg.Files, MakeDir: partition.NewDirs(b.cfg.FS, b.cfg.DataDir, keptDirs).Make, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
 		},
-		Place: b.layout.partition, Meta: b.cfg.Meta, Tasks: b.tasks, Slots: b.slots, Logger: b.cfg.Logger, Now: b.cfg.Age,
+		Place: b.layout.partition, Meta: b.cfg.Meta, Tasks: b.tasks, Slots: make(chan struct{}, b.cfg.OpenParallel), Logger: b.cfg.Logger, Now: b.cfg.Age,
 	}
 }
 

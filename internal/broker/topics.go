@@ -8,6 +8,7 @@ import (
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
+	"github.com/leveemq/levee/internal/subscription"
 )
 
 // CreateTopic makes a topic and opens its partitions. It fails with kind already_exists where the name is taken,
@@ -202,6 +203,7 @@ func (b *Broker) UnloadTopic(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	b.endThose(func(k subscription.Key) bool { return k.TopicID == t.ID }, fault.New(fault.Unavailable, "topic %s was unloaded: connect again, which opens it", t.Full))
 	for i, p := range t.parts {
 		if err := p.Unload(ctx); err != nil {
 			return fmt.Errorf("unload %s/%d: %w", t.Full, i, err)

@@ -119,6 +119,9 @@ func (c DeleteTopic) apply(s *State, v *View, index uint64) (Result, *fault.Erro
 	d := &Deletion{Name: c.Name, Incarnation: t.Incarnation, ID: t.ID, Partitions: int32(len(t.Partitions)), DeletedMs: c.TimeMs}
 	v.topics = v.topics.remove(key)
 	v.ids = v.ids.remove(string(t.ID[:]))
+	v.subscriptions = withoutPrefix(v.subscriptions, string(t.ID[:]))
+	v.cursors = withoutPrefix(v.cursors, string(t.ID[:]))
+	v.topicSchemas = v.topicSchemas.remove(string(t.ID[:]))
 	v.countTopics(c.Name.Namespace, -1)
 	s.countPartName(c.Name, -1)
 	v.tombstones = v.tombstones.set(key, stone)

@@ -66,6 +66,26 @@ func Decode(b []byte) (Command, error) {
 		return decodeArgs[ReserveProducerIDs](e)
 	case RaiseRegistration{}.Op():
 		return decodeArgs[RaiseRegistration](e)
+	case CreateSubscription{}.Op():
+		return decodeArgs[CreateSubscription](e)
+	case SetSubscription{}.Op():
+		return decodeArgs[SetSubscription](e)
+	case DeleteSubscription{}.Op():
+		return decodeArgs[DeleteSubscription](e)
+	case SaveCursors{}.Op():
+		return decodeArgs[SaveCursors](e)
+	case SeekCursor{}.Op():
+		return decodeArgs[SeekCursor](e)
+	case RegisterSchema{}.Op():
+		return decodeArgs[RegisterSchema](e)
+	case DeleteSchemaVersion{}.Op():
+		return decodeArgs[DeleteSchemaVersion](e)
+	case DeleteSubject{}.Op():
+		return decodeArgs[DeleteSubject](e)
+	case SetCompatibility{}.Op():
+		return decodeArgs[SetCompatibility](e)
+	case SetTopicSchema{}.Op():
+		return decodeArgs[SetTopicSchema](e)
 	}
 	return nil, fault.New(fault.Unsupported, "command %q is unknown to this program: a newer one wrote it, so run that", e.Op)
 }

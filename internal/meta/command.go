@@ -6,7 +6,8 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 )
 
-// Command is one change of the metadata. The types in this file are all there are. A command carries everything its
+// Command is one change of the metadata. The types in this file, and those that are about subscriptions,
+// cursors and schemas in theirs, are all there are. A command carries everything its
 // outcome depends on, also time and ids; it is a value and is not changed once proposed.
 //
 // A command names what it was decided on (a topic's id, its version, a partition's generation) and is refused where
@@ -112,6 +113,12 @@ type Result struct {
 	Deletion        *Deletion
 	FirstProducerID int64
 	Registration    uint64
+	Subscription    *Subscription // as it is now, or as it was where it was deleted; do not change it
+	Cursor          *Cursor
+	Subject         *Subject
+	Schema          *Schema
+	SchemaVersion   *SubjectVersion
+	Skipped         int // entries of SaveCursors that were left out
 	// Refused is why the command changed nothing; nil where it took effect. Store.Propose returns it as its error.
 	Refused *fault.Error
 }

@@ -2,9 +2,12 @@ package meta
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -202,7 +205,8 @@ func TestSnapshotsThatAreNone(t *testing.T) {
 		"no end":               {without(3), fault.Corrupt},
 		"a topic twice":        {twice(2), fault.Corrupt},
 		"more behind the end":  {append(slices.Clone(good), '\n'), fault.Corrupt},
-		"newer":                {replaced(`{"levee_meta":1`, `{"levee_meta":2,"shape":"round"`), fault.Unsupported},
+		"newer":                {replaced(`{"levee_meta":1`, `{"levee_meta":3,"shape":"round"`), fault.Unsupported},
+		"newer than it says":   {replaced(`{"levee_meta":1`, `{"levee_meta":2`), fault.Corrupt},
 		"older than the first": {replaced(`{"levee_meta":1`, `{"levee_meta":0`), fault.Corrupt},
 		"unknown field":        {replaced(`"incarnation":1`, `"incarnation":1,"colour":"red"`), fault.Corrupt},
 		"unknown line":         {replaced(`{"topic":`, `{"planet":`), fault.Corrupt},
@@ -263,6 +267,68 @@ func TestTreeAgainstAMap(t *testing.T) {
 	}
 }
 
+// TestTreeWithoutPrefix compares the removal of whole subtrees with that of one key after the other.
+func TestTreeWithoutPrefix(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var now tree[string, int]
+		for i := range r.IntN(500) {
+			now = now.set(fmt.Sprintf("%c%c", 'a'+r.IntN(1+r.IntN(8)), 'a'+r.IntN(100)), i)
+		}
+		before := maps.Collect(now.all())
+		for _, prefix := range []string{"a", "c", "cc", "h", "0", "z", ""} {
+			want := maps.Clone(before)
+			maps.DeleteFunc(want, func(key string, _ int) bool { return strings.HasPrefix(key, prefix) })
+			got := withoutPrefix(now, prefix)
+			checkBalance(t, got.root)
+			if left := maps.Collect(got.all()); !maps.Equal(left, want) || got.len() != len(want) || !slices.IsSorted(slices.Collect(keys(got))) {
+				t.Fatalf("seed %d without %q: %d of %v, want %v", seed, prefix, got.len(), left, want)
+			}
+		}
+		if after := maps.Collect(now.all()); !maps.Equal(after, before) {
+			t.Fatalf("seed %d: the tree that was cut changed", seed)
+		}
+		checkBalance(t, now.root)
+	}
+}
+
+func keys[K cmp.Ordered, V any](t tree[K, V]) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for k := range t.all() {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// TestTreeWithoutPrefixCostsLittle: a topic with a hundred thousand cursors goes in one step.
+func TestTreeWithoutPrefixCostsLittle(t *testing.T) {
+	var now tree[string, int]
+	for i := range 100_000 {
+		now = now.set(fmt.Sprintf("%c%05d", 'a'+i%3, i), i)
+	}
+	if n := testing.AllocsPerRun(3, func() { withoutPrefix(now, "b") }); n > 200 {
+		t.Errorf("removing 33,333 neighbours of 100,000 made %.0f allocations", n)
+	}
+}
+
+func checkBalance[K cmp.Ordered, V any](t *testing.T, root *node[K, V]) {
+	t.Helper()
+	var balanced func(*node[K, V]) int
+	balanced = func(n *node[K, V]) int {
+		if n == nil {
+			return 0
+		}
+		l, r := balanced(n.left), balanced(n.right)
+		if l-r > 1 || r-l > 1 || n.height != 1+max(l, r) {
+			t.Fatalf("key %v is out of balance: %d, %d, height %d", n.key, l, r, n.height)
+		}
+		return n.height
+	}
+	balanced(root)
+}
+
 func checkTree(t *testing.T, tr tree[int, int], model map[int]int) {
 	t.Helper()
 	if tr.len() != len(model) {
@@ -294,18 +360,7 @@ func checkTree(t *testing.T, tr tree[int, int], model map[int]int) {
 			t.Fatalf("from %d missed %d", from, want)
 		}
 	}
-	var balanced func(*node[int, int]) int
-	balanced = func(n *node[int, int]) int {
-		if n == nil {
-			return 0
-		}
-		l, r := balanced(n.left), balanced(n.right)
-		if l-r > 1 || r-l > 1 || n.height != 1+max(l, r) {
-			t.Fatalf("key %d is out of balance: %d, %d, height %d", n.key, l, r, n.height)
-		}
-		return n.height
-	}
-	balanced(tr.root)
+	checkBalance(t, tr.root)
 }
 
 // BenchmarkCreate is one of 100,000 creations; all of them must take less than two seconds.

@@ -21,7 +21,7 @@ func FuzzSequence(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkSequence)) }
 func checkSequence(t *rapid.T) {
 	plain, restored := NewState(), NewState()
 	plain.tombstones, restored.tombstones = 3, 3
-	seen := history{incarnations: map[string]uint64{}, generations: map[string]uint32{}, ids: map[TopicID]string{}}
+	seen := history{incarnations: map[string]uint64{}, generations: map[string]uint32{}, ids: map[TopicID]string{}, subjects: map[string]int32{}, schemas: map[uint64]string{}}
 	index := uint64(0)
 	for range rapid.IntRange(1, 60).Draw(t, "commands") {
 		if rapid.IntRange(0, 5).Draw(t, "snapshot?") == 0 {
@@ -50,7 +50,19 @@ func checkSequence(t *rapid.T) {
 }
 
 func describe(r Result) string {
-	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration)
+	text := fmt.Sprint(r.Index, r.FirstProducerID, r.Registration, r.Skipped)
+	if r.Subscription != nil {
+		text += " " + subscriptionText(r.Subscription)
+	}
+	if r.Subject != nil {
+		text += " " + subjectText(r.Subject)
+	}
+	if r.Schema != nil {
+		text += fmt.Sprintf(" %+v %+v", *r.Schema, *r.SchemaVersion)
+	}
+	if r.Cursor != nil {
+		text += " " + cursorText(r.Cursor)
+	}
 	if r.Topic != nil {
 		b, err := json.Marshal(r.Topic)
 		text += fmt.Sprintf(" %s %v", b, err)
@@ -94,7 +106,11 @@ func drawCommand(t *rapid.T, v *View) Command {
 		}
 	}
 	offset := rapid.SampledFrom([]int64{-1, 0, 1, 1000, math.MaxInt64}).Draw(t, "offset")
-	switch rapid.IntRange(0, 11).Draw(t, "command") {
+	switch kind := rapid.IntRange(0, 26).Draw(t, "command"); kind {
+	case 12, 13, 14, 15, 16, 17, 18, 19:
+		return drawSubscriptionCommand(t, v, kind, name, id, partition)
+	case 20, 21, 22, 23, 24, 25, 26:
+		return drawSchemaCommand(t, v, kind, name, id)
 	case 0:
 		return CreateNamespace{Name: name.Namespace, TimeMs: offset}
 	case 1:
@@ -120,6 +136,84 @@ func drawCommand(t *rapid.T, v *View) Command {
 	return RaiseRegistration{Broker: broker, From: v.Registration(broker) + uint64(rapid.IntRange(0, 1).Draw(t, "off"))}
 }
 
+// drawSubscriptionCommand draws a command about one of few subscriptions of that topic.
+func drawSubscriptionCommand(t *rapid.T, v *View, kind int, topic Name, id TopicID, partition int32) Command {
+	name := rapid.SampledFrom([]string{"s", "s-1", "t"}).Draw(t, "subscription")
+	created, version, epoch, starts := uint64(1), uint64(1), uint64(1), 1
+	if sub, err := v.Subscription(topic, name); err == nil && rapid.IntRange(0, 9).Draw(t, "stale subscription?") > 0 {
+		created, version = sub.Created, sub.Version
+		if c, ok := v.Cursor(id, name, partition); ok {
+			epoch = c.Epoch
+		}
+	}
+	if found, err := v.Topic(topic); err == nil {
+		starts = len(found.Partitions)
+	}
+	position := rapid.SampledFrom([]int64{0, 1, 4095, 4096, 5000, 1 << 20, math.MaxInt64, -1}).Draw(t, "position")
+	switch kind {
+	case 12, 13:
+		c := CreateSubscription{Topic: topic, ID: id, Name: name, Type: Shared, TimeMs: 5, Starts: make([]int64, starts)}
+		c.Starts[0] = position
+		if rapid.Bool().Draw(t, "settings?") {
+			c.Settings.DeadLetterTopic = ptr(rapid.SampledFrom([]string{"a", "n/a", "", "x"}).Draw(t, "dead letters"))
+		}
+		return c
+	case 14:
+		return SetSubscription{
+			Topic: topic, ID: id, Name: name, Version: version, Settings: SubscriptionSettings{WindowMessages: ptr(int32(rapid.IntRange(0, 2).Draw(t, "window")))},
+			Unset: rapid.SliceOfN(rapid.SampledFrom([]string{"dead_letter_topic", "poison"}), 0, 2).Draw(t, "unset"),
+		}
+	case 15:
+		return DeleteSubscription{Topic: topic, ID: id, Name: name, Created: created}
+	case 16:
+		return SeekCursor{Topic: topic, ID: id, Subscription: name, Created: created, Partition: partition, Epoch: epoch, Position: position}
+	}
+	save := CursorSave{ID: id, Subscription: name, Created: created, Partition: partition, Epoch: epoch, Position: position, ActiveMs: int64(rapid.IntRange(0, 9).Draw(t, "active"))}
+	for n := range int64(4) {
+		switch rapid.IntRange(0, 3).Draw(t, "block") {
+		case 0:
+			save.Blocks = append(save.Blocks, AckBlock{Number: n})
+		case 1:
+			save.Blocks = append(save.Blocks, AckBlock{Number: n, Bits: []byte{byte(rapid.IntRange(0, 255).Draw(t, "bits"))}})
+		case 2:
+			save.Counts = append(save.Counts, DeliveryCount{Offset: n * 2000, Deliveries: 2})
+		}
+	}
+	return SaveCursors{[]CursorSave{save, {ID: testID(1), Subscription: "s", Created: 1, Epoch: 1, Position: 3}}}
+}
+
+// drawSchemaCommand draws a command about one of few subjects and schemas.
+func drawSchemaCommand(t *rapid.T, v *View, kind int, topic Name, id TopicID) Command {
+	names := []string{"x", "x-value", "y z/ü"}
+	name := rapid.SampledFrom(names).Draw(t, "subject")
+	revision, version := uint64(0), int32(1)
+	if s, err := v.Subject(name); err == nil && rapid.IntRange(0, 9).Draw(t, "stale subject?") > 0 {
+		revision = s.Revision
+		if len(s.Versions) > 0 {
+			version = rapid.SampledFrom(s.Versions).Draw(t, "version").Version
+		}
+	}
+	permanent := rapid.Bool().Draw(t, "permanent")
+	switch kind {
+	case 20, 21, 22:
+		definition := rapid.SampledFrom([]string{"1", "2", "<3>"}).Draw(t, "definition")
+		c := RegisterSchema{Subject: name, Type: "avro", Definition: definition, Fingerprint: "f" + definition, Revision: revision}
+		if rapid.IntRange(0, 2).Draw(t, "reference?") == 0 {
+			c.References = []SchemaReference{{"n", rapid.SampledFrom(names).Draw(t, "other"), int32(rapid.IntRange(1, 3).Draw(t, "other version"))}}
+			c.Fingerprint += fmt.Sprint(c.References)
+		}
+		return c
+	case 23:
+		return DeleteSchemaVersion{Subject: name, Version: version, Permanent: permanent, Revision: revision}
+	case 24:
+		return DeleteSubject{Subject: name, Permanent: permanent, Revision: revision}
+	case 25:
+		return SetCompatibility{Subject: rapid.SampledFrom(append(names, "")).Draw(t, "whose"), Mode: rapid.SampledFrom([]string{"", "full", "none", "x"}).Draw(t, "mode")}
+	}
+	policy := rapid.SampledFrom([]string{PolicyNone, PolicyWarn, PolicyEnforce}).Draw(t, "policy")
+	return SetTopicSchema{Topic: topic, ID: id, Subject: rapid.SampledFrom(append(names, "")).Draw(t, "topic's subject"), Policy: policy}
+}
+
 func drawSettings(t *rapid.T) Settings {
 	var s Settings
 	if rapid.Bool().Draw(t, "fsync?") {
@@ -137,6 +231,8 @@ type history struct {
 	generations  map[string]uint32  // name to highest of all its deleted incarnations
 	ids          map[TopicID]string // topic and incarnation
 	producers    int64
+	subjects     map[string]int32 // to highest version
+	schemas      map[uint64]string
 }
 
 func (h *history) check(t *rapid.T, r Result) {
@@ -145,6 +241,18 @@ func (h *history) check(t *rapid.T, r Result) {
 			t.Fatalf("producer id %d was given out twice", r.FirstProducerID)
 		}
 		h.producers = r.FirstProducerID
+	}
+	if r.SchemaVersion != nil {
+		if r.Subject.Revision == r.Index {
+			if r.SchemaVersion.Version <= h.subjects[r.Subject.Name] {
+				t.Fatalf("version %d of %s was given twice", r.SchemaVersion.Version, r.Subject.Name)
+			}
+			h.subjects[r.Subject.Name] = r.SchemaVersion.Version
+		}
+		if was, ok := h.schemas[r.Schema.ID]; ok && was != r.Schema.Fingerprint {
+			t.Fatalf("schema id %d was that of %s and is that of %s", r.Schema.ID, was, r.Schema.Fingerprint)
+		}
+		h.schemas[r.Schema.ID] = r.Schema.Fingerprint
 	}
 	if r.Topic == nil {
 		return
@@ -184,6 +292,29 @@ func checkView(t *rapid.T, s *State) {
 			t.Fatalf("%s@%d lives and is deleted", topic.Name, topic.Incarnation)
 		}
 	}
+	checkSchemaView(t, v)
+	cursors := 0
+	for sub := range v.AllSubscriptions() {
+		topic, ok := v.TopicByID(sub.TopicID)
+		if !ok || topic.Name != sub.Topic || topic.Dispatch != Reliable {
+			t.Fatalf("subscription %s of %s has no topic", sub.Name, sub.Topic)
+		}
+		if same, err := v.Subscription(sub.Topic, sub.Name); err != nil || same != sub {
+			t.Fatalf("subscription %s of %s is not found: %v", sub.Name, sub.Topic, err)
+		}
+		for i := range topic.Partitions {
+			c, ok := v.Cursor(sub.TopicID, sub.Name, int32(i))
+			if !ok {
+				t.Fatalf("subscription %s of %s has no cursor in partition %d", sub.Name, sub.Topic, i)
+			}
+			if cursors++; len(c.Blocks) > 0 && c.Blocks[0].Number < c.Position/AckBlockOffsets || len(c.Counts) > 0 && c.Counts[0].Offset < c.Position {
+				t.Fatalf("subscription %s of %s keeps what is below its position: %s", sub.Name, sub.Topic, cursorText(c))
+			}
+		}
+	}
+	if n := v.cursors.len(); n != cursors {
+		t.Fatalf("%d cursors, and %d of subscriptions", n, cursors)
+	}
 	for n := range v.Namespaces() {
 		if n.Topics != topics[n.Name] {
 			t.Fatalf("namespace %s counts %d topics and has %d", n.Name, n.Topics, topics[n.Name])
@@ -203,6 +334,49 @@ func checkView(t *rapid.T, s *State) {
 	}
 	if pending := v.deletions.len(); v.tombstones.len() > s.tombstones && s.evictable.len() > 0 {
 		t.Fatalf("%d tombstones with %d deletions pending: over the bound of %d", v.tombstones.len(), pending, s.tombstones)
+	}
+}
+
+// checkSchemaView checks what is kept beside the subjects and schemas to find them by.
+func checkSchemaView(t *rapid.T, v *View) {
+	uses, referrers, live := 0, 0, map[uint64]bool{}
+	for _, s := range v.subjects.all() {
+		for _, there := range s.Versions {
+			uses++
+			live[there.SchemaID] = live[there.SchemaID] || !there.Deleted
+			if _, ok := v.schemaUses.get(useKey(there.SchemaID, s.Name, there.Version)); !ok {
+				t.Fatalf("version %d of %s is no use of schema %d", there.Version, s.Name, there.SchemaID)
+			}
+		}
+	}
+	if n := v.schemaUses.len(); n != uses || len(live) != v.schemas.len() || v.fingerprints.len() != len(live) {
+		t.Fatalf("%d uses of %d, %d schemas of %d, %d fingerprints", n, uses, v.schemas.len(), len(live), v.fingerprints.len())
+	}
+	for id, schema := range v.schemas.all() {
+		if again, ok := v.fingerprints.get(schema.Fingerprint); !ok || again != id || id > v.lastSchemaID {
+			t.Fatalf("schema %d has the fingerprint of %d", id, again)
+		}
+		for _, r := range schema.References {
+			referrers++
+			s, _ := v.subjects.get(r.Subject)
+			if s == nil {
+				t.Fatalf("schema %d refers to subject %s, which is gone", id, r.Subject)
+			}
+			if there, ok := s.Find(r.Version); !ok || there.Deleted && live[id] {
+				t.Fatalf("schema %d refers to version %d of %s, which is gone", id, r.Version, r.Subject)
+			}
+			if _, ok := v.referrers.get(referrerKey(r.Subject, r.Version, id)); !ok {
+				t.Fatalf("schema %d is no referrer of version %d of %s", id, r.Version, r.Subject)
+			}
+		}
+	}
+	if n := v.referrers.len(); n != referrers {
+		t.Fatalf("%d referrers of %d", n, referrers)
+	}
+	for key := range v.topicSchemas.all() {
+		if _, ok := v.TopicByID(TopicID([]byte(key))); !ok {
+			t.Fatalf("a topic that is gone has a schema")
+		}
 	}
 }
 
@@ -256,6 +430,13 @@ func FuzzRestore(f *testing.F) {
 		f.Add(b[:len(b)-2])
 		f.Add(append(b, b...))
 	}
+	s = NewState()
+	for i, c := range whole() {
+		if _, err := s.Apply(uint64(i+1), c); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(mustSnapshot(f, s))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := NewState()
 		before := mustSnapshot(t, s)

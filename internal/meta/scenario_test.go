@@ -18,7 +18,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios gave into th
 
 // TestScenarios runs testdata/scenarios: blocks of a directive, its input, a line "----" and what came out. Directives:
 // apply (one command a line, as: op args; %id N stands for an id), snapshot, reopen (through a snapshot), topics
-// [namespace], namespaces, deletions, tombstones N (lowers their bound).
+// [namespace], namespaces, deletions, tombstones N (lowers their bound), subscriptions (with their cursors), schemas.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
@@ -106,6 +106,43 @@ func (s *scenario) run(t *testing.T, head []string, body string) string {
 		for d := range s.state.View().Deletions() {
 			fmt.Fprintf(&out, "%s@%d id=%s partitions=%d\n", d.Name, d.Incarnation, d.ID, d.Partitions)
 		}
+	case "subscriptions":
+		v := s.state.View()
+		for sub := range v.AllSubscriptions() {
+			fmt.Fprintln(&out, subscriptionText(sub))
+			for i := int32(0); ; i++ {
+				c, ok := v.Cursor(sub.TopicID, sub.Name, i)
+				if !ok {
+					break
+				}
+				fmt.Fprintf(&out, "  %d: %s\n", i, cursorText(c))
+			}
+		}
+	case "schemas":
+		v := s.state.View()
+		if mode := v.Compatibility(); mode != "" {
+			fmt.Fprintf(&out, "compatibility %s\n", mode)
+		}
+		for topic := range v.Topics("") {
+			if schema, ok := v.TopicSchema(topic.ID); ok {
+				fmt.Fprintf(&out, "%s: %+v\n", topic.Name, schema)
+			}
+		}
+		for _, schema := range v.schemas.all() {
+			fmt.Fprintf(&out, "%d %s %q", schema.ID, schema.Type, schema.Definition)
+			for subject, version := range v.SchemaUses(schema.ID) {
+				fmt.Fprintf(&out, " %s/%d", subject, version)
+			}
+			out.WriteString("\n")
+		}
+		for subject := range v.Subjects() {
+			fmt.Fprintln(&out, subjectText(subject))
+			for _, there := range subject.Versions {
+				for id := range v.SchemaReferrers(subject.Name, there.Version) {
+					fmt.Fprintf(&out, "  schema %d refers to version %d\n", id, there.Version)
+				}
+			}
+		}
 	case "tombstones":
 		n, err := strconv.Atoi(arg())
 		if err != nil {
@@ -142,6 +179,10 @@ func (s *scenario) apply(t *testing.T, out *strings.Builder, line string) {
 
 func resultText(t *testing.T, r Result) string {
 	switch {
+	case r.SchemaVersion != nil:
+		return fmt.Sprintf(" schema %d version %d of %s", r.Schema.ID, r.SchemaVersion.Version, subjectText(r.Subject))
+	case r.Subject != nil:
+		return " " + subjectText(r.Subject)
 	case r.Topic != nil:
 		return " " + topicText(r.Topic)
 	case r.Deletion != nil:
@@ -150,8 +191,50 @@ func resultText(t *testing.T, r Result) string {
 		return fmt.Sprintf(" producers from %d", r.FirstProducerID)
 	case r.Registration != 0:
 		return fmt.Sprintf(" registration %d", r.Registration)
+	case r.Cursor != nil:
+		return fmt.Sprintf(" %s: %s", r.Subscription.Name, cursorText(r.Cursor))
+	case r.Subscription != nil:
+		return " " + subscriptionText(r.Subscription)
+	case r.Skipped != 0:
+		return fmt.Sprintf(" skipped %d", r.Skipped)
 	}
 	return ""
+}
+
+func subscriptionText(s *Subscription) string {
+	text := fmt.Sprintf("%s:%s@%d version=%d %s created=%d active=%d", s.Topic, s.Name, s.Created, s.Version, s.Type, s.CreatedMs, s.ActiveMs)
+	for _, k := range s.Settings.Keys() {
+		text += " " + k
+	}
+	return text
+}
+
+func cursorText(c *Cursor) string {
+	text := fmt.Sprintf("epoch=%d position=%d", c.Epoch, c.Position)
+	for _, b := range c.Blocks {
+		text += fmt.Sprintf(" %d=%q", b.Number, b.Bits)
+	}
+	for _, n := range c.Counts {
+		text += fmt.Sprintf(" %d×%d", n.Offset, n.Deliveries)
+	}
+	return text
+}
+
+func subjectText(s *Subject) string {
+	text := fmt.Sprintf("%s revision=%d last=%d", s.Name, s.Revision, s.LastVersion)
+	if s.Compatibility != "" {
+		text += " " + s.Compatibility
+	}
+	if s.Deleted {
+		text += " deleted"
+	}
+	for _, there := range s.Versions {
+		text += fmt.Sprintf(" %d=%d", there.Version, there.SchemaID)
+		if there.Deleted {
+			text += "†"
+		}
+	}
+	return text
 }
 
 func topicText(t *Topic) string {
@@ -201,6 +284,31 @@ func everyCommand() []Command {
 		NewGeneration{Name: orders, ID: testID(1), Partition: 1, From: 1, To: 2, Reserved: 16384},
 		ReserveProducerIDs{Count: 1000},
 		RaiseRegistration{Broker: "b-1", From: 7},
+		CreateSubscription{
+			Topic: orders, ID: testID(1), Name: "billing", Type: KeyShared, TimeMs: 1_700_000_000_003, Starts: []int64{0, 1 << 40},
+			Settings: SubscriptionSettings{
+				ptr(int64(60_000)), ptr(int32(5)), ptr(int64(200)), ptr(int64(60_000)), ptr(BackoffExponential), ptr(PoisonDeadLetter), ptr("audit/dead"),
+				ptr(int32(1000)), ptr(int64(1 << 24)), ptr(int32(50_000)), ptr(int64(1 << 28)), ptr(int32(1)), ptr(TrimmedSkip), ptr(int64(86_400_000)),
+			},
+		},
+		SetSubscription{Topic: orders, ID: testID(1), Name: "billing", Version: 11, Settings: SubscriptionSettings{MaxDeliveries: ptr(int32(0))}, Unset: []string{"poison"}},
+		DeleteSubscription{Topic: orders, ID: testID(1), Name: "billing", Created: 11},
+		SaveCursors{[]CursorSave{
+			{
+				ID: testID(1), Subscription: "billing", Created: 11, Partition: 1, Epoch: 2, Position: 1<<40 + 7, ActiveMs: 1_700_000_000_004,
+				Blocks: []AckBlock{{1 << 28, []byte{1, 8, 3}}, {1<<28 + 1, nil}, {1<<28 + 2, []byte{2}}}, Counts: []DeliveryCount{{1<<40 + 7, 2}, {1<<40 + 9, 3}},
+			},
+			{ID: testID(1), Subscription: "billing", Created: 11, Epoch: 1, Position: 5},
+		}},
+		SeekCursor{Topic: orders, ID: testID(1), Subscription: "billing", Created: 11, Partition: 1, Epoch: 1, Position: 1 << 40},
+		RegisterSchema{
+			Subject: "orders-value", Type: "avro", Definition: "{\"type\":\"record\",\n \"name\":\"<Order> & Söhne\"}", Fingerprint: "sha256:0b", TimeMs: 1_700_000_000_005,
+			References: []SchemaReference{{"com.example.Money", "money", 1}}, CreatedBy: "ann", Description: "what is\nordered", Tags: []string{"a", "b"}, Revision: 16,
+		},
+		DeleteSchemaVersion{Subject: "orders-value", Version: 1, Permanent: true, Revision: 16},
+		DeleteSubject{Subject: "orders-value", Permanent: true, Revision: 16},
+		SetCompatibility{Subject: "orders-value", Mode: "full_transitive"},
+		SetTopicSchema{Topic: orders, ID: testID(1), Subject: "orders-value", Policy: PolicyEnforce, ValidatePayload: true},
 	}
 }
 
@@ -232,17 +340,12 @@ func TestGoldenCommands(t *testing.T) {
 	checkGolden(t, file, got.Bytes())
 }
 
-// TestGoldenSnapshot opens a snapshot that was written once and must open for ever.
-func TestGoldenSnapshot(t *testing.T) {
-	const file = "testdata/snapshot-v1.jsonl"
+// openGolden opens a snapshot that was written once, by what these commands made, and must open for ever.
+func openGolden(t *testing.T, file string, made []Command) *View {
+	t.Helper()
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && *rewrite { // one that is there is never replaced
 		s, index := NewState(), uint64(0)
-		for _, c := range append([]Command{
-			CreateTopic{Name: Name{"default", "plain"}, ID: testID(2), TimeMs: 5, Partitions: 1, Dispatch: NonReliable},
-			CreateTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 6, Partitions: 1, Dispatch: Reliable},
-			DeleteTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 7},
-			RaiseRegistration{Broker: "b-1", From: 0},
-		}, everyCommand()[2], everyCommand()[6], everyCommand()[7], everyCommand()[8]) {
+		for _, c := range made {
 			index++
 			if r, err := s.Apply(index, c); err != nil || r.Refused != nil {
 				t.Fatal(err, r.Refused)
@@ -258,7 +361,25 @@ func TestGoldenSnapshot(t *testing.T) {
 	if err := s.Restore(b); err != nil {
 		t.Fatal(err)
 	}
-	v := s.View()
+	if again := mustSnapshot(t, s); !bytes.Equal(b, again) {
+		t.Errorf("written again, it differs:\n%s", again)
+	}
+	return s.View()
+}
+
+// goldenCommands make what is in the first golden snapshot.
+func goldenCommands() []Command {
+	return append([]Command{
+		CreateTopic{Name: Name{"default", "plain"}, ID: testID(2), TimeMs: 5, Partitions: 1, Dispatch: NonReliable},
+		CreateTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 6, Partitions: 1, Dispatch: Reliable},
+		DeleteTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 7},
+		RaiseRegistration{Broker: "b-1", From: 0},
+	}, everyCommand()[2], everyCommand()[6], everyCommand()[7], everyCommand()[8])
+}
+
+// TestGoldenSnapshot: the first version, which had no subscriptions.
+func TestGoldenSnapshot(t *testing.T) {
+	v := openGolden(t, "testdata/snapshot-v1.jsonl", goldenCommands())
 	orders, err := v.Topic(Name{"default", "orders"})
 	if err != nil {
 		t.Fatal(err)
@@ -268,9 +389,6 @@ func TestGoldenSnapshot(t *testing.T) {
 	}
 	if v.TopicCount() != 2 || v.Registration("b-1") != 1 || v.NextProducerID() != 1001 || v.DeletedThrough(Name{"default", "gone"}) != 1 {
 		t.Errorf("restored wrongly: %d topics, registration %d, next producer id %d", v.TopicCount(), v.Registration("b-1"), v.NextProducerID())
-	}
-	if again := mustSnapshot(t, s); !bytes.Equal(b, again) {
-		t.Errorf("written again, it differs:\n%s", again)
 	}
 }
 

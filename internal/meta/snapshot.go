@@ -10,19 +10,29 @@ import (
 )
 
 // The form of a snapshot: one JSON object a line, so that it can be read with line tools and written and read piece by
-// piece. First the header, then every namespace, topic, tombstone, deletion and broker, each kind in this order and each
-// in the order of its names, then the end with the number of lines before it.
+// piece. First the header, then every namespace, topic, tombstone, deletion, broker, subscription, cursor, topic's schema,
+// schema and subject, each kind in this order and each in the order of its names (what belongs to a topic: of topic ids,
+// then names, then partitions; schemas: of ids), then the end with the number of lines before it.
 //
-//	{"levee_meta":1,"index":…,"next_producer_id":…,"incarnation_floor":…,"generation_floor":…}
+//	{"levee_meta":2,"index":…,"next_producer_id":…,"incarnation_floor":…,"generation_floor":…,"last_schema_id":…,"compatibility":…}
 //	{"namespace":{"name":…,"created_ms":…}}
 //	{"topic":{"name":…,"id":…,"incarnation":…,"version":…,"dispatch":…,"settings":{…},"created_ms":…,"partitions":[[generation,reserved],…]}}
 //	{"tombstone":{"name":…,"through":…,"generation":…,"index":…}}
 //	{"deletion":{"name":…,"incarnation":…,"id":…,"partitions":…,"deleted_ms":…}}
 //	{"broker":{"id":…,"registration":…}}
+//	{"subscription":{"id":…,"name":…,"created":…,"version":…,"type":…,"settings":{…},"created_ms":…,"active_ms":…}}
+//	{"cursor":{"id":…,"subscription":…,"partition":…,"epoch":…,"position":…,"blocks":[{"n":…,"b":…},…],"counts":[[offset,deliveries],…]}}
+//	{"topic_schema":{"id":…,"subject":…,"policy":…,"validate":…}}
+//	{"schema":{"id":…,"type":…,"definition":…,"references":[…],"fingerprint":…}}
+//	{"subject":{"name":…,"revision":…,"last_version":…,"versions":[{"version":…,"schema_id":…,…},…],"compatibility":…}}
 //	{"end":{"lines":…}}
 //
-// The same state always gives the same bytes.
-const snapshotVersion = 1
+// The same state always gives the same bytes. Its version is the lowest that has lines for all that is in it: a program
+// that knows no subscriptions and schemas opens what has none, and refuses everything else.
+const (
+	snapshotVersion      = 2 // the newest
+	snapshotVersionPlain = 1 // ends with the brokers
+)
 
 type snapshotHeader struct {
 	Version          int    `json:"levee_meta"`
@@ -30,6 +40,8 @@ type snapshotHeader struct {
 	NextProducerID   int64  `json:"next_producer_id"`
 	IncarnationFloor uint64 `json:"incarnation_floor"`
 	GenerationFloor  uint32 `json:"generation_floor"`
+	LastSchemaID     uint64 `json:"last_schema_id,omitempty"`
+	Compatibility    string `json:"compatibility,omitempty"`
 }
 
 type snapshotLine struct {
@@ -38,7 +50,14 @@ type snapshotLine struct {
 	Tombstone *tombstone         `json:"tombstone,omitempty"`
 	Deletion  *Deletion          `json:"deletion,omitempty"`
 	Broker    *snapshotBroker    `json:"broker,omitempty"`
-	End       *snapshotEnd       `json:"end,omitempty"`
+
+	Subscription *snapshotSubscription `json:"subscription,omitempty"`
+	Cursor       *snapshotCursor       `json:"cursor,omitempty"`
+	TopicSchema  *snapshotTopicSchema  `json:"topic_schema,omitempty"`
+	Schema       *Schema               `json:"schema,omitempty"`
+	Subject      *Subject              `json:"subject,omitempty"`
+
+	End *snapshotEnd `json:"end,omitempty"`
 }
 
 type snapshotNamespace struct {
@@ -66,11 +85,19 @@ type snapshotEnd struct {
 	Lines int `json:"lines"`
 }
 
+// snapshotVersion returns the version of the view's snapshot.
+func (v *View) snapshotVersion() int {
+	if v.subscriptions.len() == 0 && v.subjects.len() == 0 && v.topicSchemas.len() == 0 && v.lastSchemaID == 0 && v.compatibility == "" {
+		return snapshotVersionPlain
+	}
+	return snapshotVersion
+}
+
 // Snapshot returns the state of the view in a form that Restore reads. It may take long for many topics and may run
 // while commands are applied.
 func (v *View) Snapshot() ([]byte, error) {
 	w := snapshotWriter{}
-	w.write(snapshotHeader{snapshotVersion, v.index, v.nextProducerID, v.incarnationFloor, v.generationFloor})
+	w.write(snapshotHeader{v.snapshotVersion(), v.index, v.nextProducerID, v.incarnationFloor, v.generationFloor, v.lastSchemaID, v.compatibility})
 	for _, n := range v.namespaces.all() {
 		w.write(snapshotLine{Namespace: &snapshotNamespace{n.Name, n.CreatedMs}})
 	}
@@ -86,6 +113,8 @@ func (v *View) Snapshot() ([]byte, error) {
 	for id, n := range v.brokers.all() {
 		w.write(snapshotLine{Broker: &snapshotBroker{id, n}})
 	}
+	w.writeSubscriptions(v)
+	w.writeSchemas(v)
 	w.write(snapshotLine{End: &snapshotEnd{w.lines}})
 	if w.err != nil {
 		return nil, fmt.Errorf("encode metadata snapshot: %w", w.err)
@@ -131,6 +160,7 @@ type snapshotReader struct {
 	line    int // number of the line being read, from 1
 	section int // rank of the last line's kind
 	last    string
+	version int // as the header says
 	v       *View
 }
 
@@ -184,11 +214,12 @@ func (r *snapshotReader) header() error {
 	if err := decodeStrict(b, &h); err != nil {
 		return err
 	}
-	if h.Version != snapshotVersion || h.NextProducerID < 1 || h.GenerationFloor > maxGeneration {
+	if h.Version < 1 || h.NextProducerID < 1 || checkCompatibility(h.Compatibility) != nil || h.GenerationFloor > maxGeneration {
 		return fmt.Errorf("the header is out of range")
 	}
-	r.v.index, r.v.nextProducerID = h.Index, h.NextProducerID
+	r.version, r.v.index, r.v.nextProducerID = h.Version, h.Index, h.NextProducerID
 	r.v.incarnationFloor, r.v.generationFloor = h.IncarnationFloor, h.GenerationFloor
+	r.v.lastSchemaID, r.v.compatibility = h.LastSchemaID, h.Compatibility
 	return nil
 }
 
@@ -202,7 +233,10 @@ func (r *snapshotReader) end(line snapshotLine) error {
 	if _, ok := r.v.namespaces.get(DefaultNamespace); !ok {
 		return fmt.Errorf("namespace %q is missing", DefaultNamespace)
 	}
-	return nil
+	if v := r.v.snapshotVersion(); v != r.version {
+		return fmt.Errorf("it says version %d, and what is in it is written as version %d", r.version, v)
+	}
+	return firstError(r.checkCursors(), r.checkSchemas())
 }
 
 // take adds one line to the view.
@@ -249,6 +283,16 @@ func (r *snapshotReader) take(line snapshotLine) error {
 		}
 		v.brokers = v.brokers.set(b.ID, b.Registration)
 		return nil
+	case line.Subscription != nil && line == (snapshotLine{Subscription: line.Subscription}):
+		return r.takeSubscription(line.Subscription)
+	case line.Cursor != nil && line == (snapshotLine{Cursor: line.Cursor}):
+		return r.takeCursor(line.Cursor)
+	case line.TopicSchema != nil && line == (snapshotLine{TopicSchema: line.TopicSchema}):
+		return r.takeTopicSchema(line.TopicSchema)
+	case line.Schema != nil && line == (snapshotLine{Schema: line.Schema}):
+		return r.takeSchema(line.Schema)
+	case line.Subject != nil && line == (snapshotLine{Subject: line.Subject}):
+		return r.takeSubject(line.Subject)
 	}
 	return fmt.Errorf("it is not one of the lines a snapshot has")
 }

@@ -1,6 +1,7 @@
 // Package meta owns the facts a cluster agrees on: namespaces, topics, their incarnations, generations and offset
-// reservations, what was deleted, and the numbers given out. It is a pure state machine: it does no I/O, reads no
-// clock and no randomness, starts no goroutine, and does not know how commands are made durable or ordered.
+// reservations, what was deleted, the numbers given out, subscriptions with their cursors, and schemas. It is a pure
+// state machine: it does no I/O, reads no clock and no randomness, starts no goroutine, and does not know how commands
+// are made durable or ordered.
 // Invariant: the same sequence of commands gives the same state, byte for byte, whatever snapshots lie between.
 package meta
 
@@ -79,7 +80,7 @@ func (s *State) Apply(index uint64, c Command) (Result, error) {
 	v.index = index
 	if err := c.Validate(); err != nil {
 		s.publish(&v, false)
-		return Result{Index: index, Refused: fault.New(fault.KindOf(err), "%w", err)}, nil
+		return Result{Index: index, Refused: &fault.Error{Kind: fault.KindOf(err), Msg: err.Error(), Details: fault.DetailsOf(err), Err: err}}, nil
 	}
 	r, refused := c.apply(s, &v, index)
 	if refused != nil {

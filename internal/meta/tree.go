@@ -3,6 +3,7 @@ package meta
 import (
 	"cmp"
 	"iter"
+	"strings"
 )
 
 // tree is an ordered map that is never changed: set and remove return a new tree that shares all but the path they
@@ -117,6 +118,76 @@ func (n *node[K, V]) remove(key K) *node[K, V] {
 		c.right = n.right.remove(next.key)
 	}
 	return c.balance()
+}
+
+// withoutPrefix returns t without the keys that begin with prefix. What it keeps it keeps in whole subtrees, so it makes
+// O(log n) nodes however many go.
+func withoutPrefix[V any](t tree[string, V], prefix string) tree[string, V] {
+	gone := 0
+	for key := range t.from(prefix) {
+		if !strings.HasPrefix(key, prefix) {
+			break
+		}
+		gone++
+	}
+	if gone == 0 {
+		return t
+	}
+	below := func(key string) bool { return key < prefix }
+	through := func(key string) bool { return key < prefix || strings.HasPrefix(key, prefix) }
+	return tree[string, V]{root: joinTwo(t.root.first(below), t.root.rest(through)), size: t.size - gone}
+}
+
+// first returns the keys for which it holds; where it does not, it holds for no higher one.
+func (n *node[K, V]) first(holds func(K) bool) *node[K, V] {
+	switch {
+	case n == nil:
+		return nil
+	case holds(n.key):
+		return join(n.left, n, n.right.first(holds))
+	}
+	return n.left.first(holds)
+}
+
+// rest returns the keys for which it does not hold; as first.
+func (n *node[K, V]) rest(holds func(K) bool) *node[K, V] {
+	switch {
+	case n == nil:
+		return nil
+	case holds(n.key):
+		return n.right.rest(holds)
+	}
+	return join(n.left.rest(holds), n, n.right)
+}
+
+// joinTwo joins two trees, all keys of l below those of r.
+func joinTwo[K cmp.Ordered, V any](l, r *node[K, V]) *node[K, V] {
+	if r == nil {
+		return l
+	}
+	least := r
+	for least.left != nil {
+		least = least.left
+	}
+	return join(l, least, r.remove(least.key))
+}
+
+// join makes one tree of l, the entry of middle, and r, whose keys are in this order. The lower one becomes part of the
+// taller one where that has a subtree of its height: no node of both but those on the way there is copied.
+func join[K cmp.Ordered, V any](l, middle, r *node[K, V]) *node[K, V] {
+	switch d := l.depth() - r.depth(); {
+	case d > 1:
+		c := *l
+		c.right = join(l.right, middle, r)
+		return c.balance()
+	case d < -1:
+		c := *r
+		c.left = join(l, middle, r.left)
+		return c.balance()
+	}
+	c := &node[K, V]{left: l, right: r, key: middle.key, value: middle.value}
+	c.measure()
+	return c
 }
 
 func (n *node[K, V]) depth() int {

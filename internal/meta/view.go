@@ -20,6 +20,19 @@ type View struct {
 	deletions  tree[string, *Deletion] // by deletionKey
 	brokers    tree[string, uint64]    // broker id to registration number
 
+	subscriptions tree[string, *Subscription] // by subscriptionKey
+	cursors       tree[string, *Cursor]       // by cursorKey: apart, since they change all the time
+
+	subjects     tree[string, *Subject]    // by name
+	schemas      tree[uint64, *Schema]     // by id; each has a version that has it
+	fingerprints tree[string, uint64]      // of schemas, to their ids
+	schemaUses   tree[string, struct{}]    // by useKey
+	referrers    tree[string, struct{}]    // by referrerKey
+	topicSchemas tree[string, TopicSchema] // by the bytes of the topic id
+
+	compatibility string // of subjects that have none of their own; empty: not set
+	lastSchemaID  uint64 // the highest given out
+
 	nextProducerID int64
 	// Every tombstone that was dropped to keep their number bounded is at or below these, so names without a tombstone
 	// start above them.

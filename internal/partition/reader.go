@@ -30,8 +30,16 @@ func (r *Reader) Wait(ctx context.Context, offset int64) error {
 	return r.p.explain(r.log.Wait(ctx, offset))
 }
 
+// Changed returns a channel that is closed once there may be more than Next found. Call it before the Next whose result
+// decides whether to wait.
+func (r *Reader) Changed() <-chan struct{} { return r.log.Changed() }
+
 // Bounds returns where the log stands.
 func (r *Reader) Bounds() seglog.Bounds { return r.log.Bounds() }
 
 // MoveTo goes on at offset.
-func (r *Reader) MoveTo(offset int64) { r.reader = r.log.NewReader(offset) }
+func (r *Reader) MoveTo(offset int64) {
+	if r.reader.Offset() != offset {
+		r.reader = r.log.NewReader(offset)
+	}
+}

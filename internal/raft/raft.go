@@ -20,8 +20,9 @@ import (
 	"github.com/leveemq/levee/internal/vfs"
 )
 
-// MaxCommandBytes is the longest command a group takes.
-const MaxCommandBytes = 1 << 20
+// MaxCommandBytes is the longest command a group takes: a schema of 1 MiB that JSON writes with six bytes for one, and
+// what goes with it.
+const MaxCommandBytes = 8 << 20
 
 // Machine is what commands act on. One goroutine at a time calls it.
 type Machine interface {

@@ -301,8 +301,8 @@ func (l *Log) notify() {
 	}
 }
 
-// changed returns a channel that closes at the next change. Look at the state after the call, then wait.
-func (l *Log) changed() <-chan struct{} {
+// Changed returns a channel that closes at the next change. Look at the state after the call, then wait.
+func (l *Log) Changed() <-chan struct{} {
 	for {
 		if ch := l.wake.Load(); ch != nil {
 			return *ch
@@ -354,7 +354,7 @@ func (l *Log) Bounds() Bounds {
 // Wait returns once End is above offset. It returns the context's error, why the log is stopped, or that it is closed.
 func (l *Log) Wait(ctx context.Context, offset int64) error {
 	for {
-		ch := l.changed()
+		ch := l.Changed()
 		if err := l.Err(); err != nil {
 			return err
 		}

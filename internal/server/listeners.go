@@ -6,6 +6,7 @@ import (
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/listener/admin"
+	"github.com/leveemq/levee/internal/listener/danube"
 	"github.com/leveemq/levee/internal/listener/grpc"
 )
 
@@ -35,8 +36,12 @@ func (s *server) listenGRPC(ctx context.Context) error {
 	}
 	s.listening.GRPC = ln.Addr().String()
 	info := grpc.ServerInfo{Version: s.options.Version, BrokerID: s.claim.identity.Broker, Started: s.machine.now()}
+	tls := s.certificates.listener("h2")
+	forDanube := danube.New(danube.Config{
+		Broker: s.broker.Load(), TLS: tls != nil, BrokerID: info.BrokerID, Admin: s.listening.HTTP, Logger: s.log, Registerer: s.registry, Now: s.machine.now,
+	})
 	s.grpc = grpc.New(grpc.Config{
-		Broker: s.broker.Load(), ServerInfo: func() grpc.ServerInfo { return info }, TLS: s.certificates.listener("h2"),
+		Broker: s.broker.Load(), ServerInfo: func() grpc.ServerInfo { return info }, TLS: tls, Services: []grpc.Registering{forDanube.Register},
 		Limits: grpc.Limits{Connections: s.cfg.Limits.Connections}, Logger: s.log, Registerer: s.registry,
 	})
 	s.serve("grpc", s.grpc.Serve, ln)

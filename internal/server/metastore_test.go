@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -184,6 +185,30 @@ func TestMetaStoreAnswersAndRefuses(t *testing.T) {
 	cancel()
 	if _, err := m.Propose(ctx, meta.ReserveProducerIDs{Count: 1}); fault.KindOf(err) != fault.Canceled {
 		t.Error(err)
+	}
+}
+
+// TestTheLargestSchemaFits: whatever the metadata accepts as a schema, its log takes, however JSON has to write it.
+func TestTheLargestSchemaFits(t *testing.T) {
+	fs := vfs.NewMem()
+	m, err := startMeta(fs, seglog.CleanStop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := meta.RegisterSchema{Subject: "s", Type: "string", Definition: strings.Repeat("\x01", meta.MaxSchemaBytes), Fingerprint: "f"}
+	if b, err := meta.Encode(c); err != nil || len(b) < 6*meta.MaxSchemaBytes {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if _, err := m.Propose(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	m.close(t)
+	if m, err = startMeta(fs, seglog.ProcessCrash); err != nil {
+		t.Fatal(err)
+	}
+	defer m.close(t)
+	if s, err := m.View().Schema(1); err != nil || s.Definition != c.Definition {
+		t.Errorf("%v", err)
 	}
 }
 

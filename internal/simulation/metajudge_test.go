@@ -17,6 +17,8 @@ type metaJudge struct {
 	durable map[NodeID]uint64 // what each replica has had on its disk
 	highest map[meta.Name]highest
 
+	given metaGiven
+
 	snapshots, boots int
 }
 
@@ -55,6 +57,7 @@ func (g *metaJudge) applied(m *metaNode, e entry, a answer, r meta.Result) {
 		v := m.state.View()
 		g.views = append(g.views, v)
 		g.rules(g.views[e.index-1], v, r)
+		g.more(g.views[e.index-1], v, e, r)
 	}
 	g.durable[m.id] = max(g.durable[m.id], e.index)
 }
@@ -142,6 +145,22 @@ func (g *metaJudge) rules(before, v *meta.View, r meta.Result) {
 	if purged > 1 || purged == 1 && (r.Refused != nil || r.Deletion == nil) {
 		bad("%d deletions are forgotten whose data may be there", purged)
 	}
+}
+
+// more is rules, for subscriptions and schemas.
+func (g *metaJudge) more(before, v *meta.View, e entry, r meta.Result) {
+	bad := func(format string, args ...any) {
+		g.w.Fail("state", "command %d: %s", v.Index(), fmt.Sprintf(format, args...))
+	}
+	_, command, _ := bytes.Cut(e.body, []byte(" "))
+	c, err := meta.Decode(command)
+	if err != nil {
+		bad("%v", err)
+		return
+	}
+	g.subscriptionRules(before, v, r, bad)
+	g.schemaRules(before, v, bad)
+	g.decisions(before, v, c, r, bad)
 }
 
 func (g *metaJudge) topicRules(before, v *meta.View, t *meta.Topic, bad func(string, ...any)) {

@@ -52,6 +52,14 @@ type answer struct {
 	Index uint64
 	Text  string
 	Topic *meta.Topic `json:",omitempty"`
+
+	Subscription *meta.Subscription   `json:",omitempty"`
+	Cursor       *meta.Cursor         `json:",omitempty"`
+	Subject      *meta.Subject        `json:",omitempty"`
+	Version      *meta.SubjectVersion `json:",omitempty"`
+	Skipped      int                  `json:",omitempty"`
+	Subscribed   []subscribed         `json:",omitempty"` // of a read: all of the topic
+	Subjects     []*meta.Subject      `json:",omitempty"` // of a read: all
 }
 
 const (
@@ -190,7 +198,8 @@ func (m *metaNode) apply(e entry) answer {
 }
 
 func answerOf(r meta.Result) answer {
-	a := answer{Index: r.Index, Topic: r.Topic, Text: fmt.Sprintf("producer id %d, registration %d", r.FirstProducerID, r.Registration)}
+	a := answer{Index: r.Index, Topic: r.Topic, Text: fmt.Sprintf("producer id %d, registration %d", r.FirstProducerID, r.Registration),
+		Subscription: r.Subscription, Cursor: r.Cursor, Subject: r.Subject, Version: r.SchemaVersion, Skipped: r.Skipped}
 	if r.Deletion != nil {
 		a.Text += fmt.Sprintf(", deleted %+v", *r.Deletion)
 	}
@@ -226,7 +235,10 @@ func readAnswer(v *meta.View, name string) answer {
 		panic(err)
 	}
 	a := answer{Index: v.Index(), Text: fmt.Sprintf("deleted through %d", v.DeletedThrough(n))}
-	a.Topic, _ = v.Topic(n)
+	if a.Topic, _ = v.Topic(n); a.Topic != nil {
+		a.Subscribed = subscribedTo(v, a.Topic)
+	}
+	a.Subjects = slices.Collect(v.Subjects())
 	return a
 }
 

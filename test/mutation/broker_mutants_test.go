@@ -91,7 +91,7 @@ var brokerMutants = []mutant{
 		test:     "internal/broker.TestLossyOpenTellsSubscribers",
 	},
 	{
-		name: "slow-subscriber-without-bound", file: "internal/broker/fan.go",
+		name: "slow-subscriber-without-bound", file: "internal/fan/fan.go",
 		old:      "\tfor r.mu.count > 0 && (r.mu.bytes+len(q.batch) > r.maxBytes || r.mu.count == r.maxBatches) {",
 		new:      "\tfor r.mu.count > 0 && r.mu.count == r.maxBatches {",
 		breaks:   "what waits for a slow subscriber of a non-reliable topic is bounded by number only, not by bytes",

@@ -171,4 +171,20 @@ var metadataMutants = []mutant{
 		promises: []string{"RET-06"},
 		test:     "internal/meta.TestScenarios",
 	},
+	{
+		name: "save-undoes-a-seek", file: "internal/meta/cursor.go",
+		old:      "\tif !ok || old.Epoch != s.Epoch {",
+		new:      "\tif !ok {",
+		breaks:   "what a consumer settled before a seek is stored after it, and moves the cursor on from where it was put",
+		promises: []string{"SUB-03"},
+		test:     "internal/simulation.TestMetadata", short: true,
+	},
+	{
+		name: "deleted-topic-keeps-cursors", file: "internal/meta/apply.go",
+		old:      "\tv.cursors = withoutPrefix(v.cursors, string(t.ID[:]))\n",
+		new:      "",
+		breaks:   "the cursors of a deleted topic stay in the metadata, which then cannot be read from its snapshot",
+		promises: []string{"RET-06"},
+		test:     "internal/simulation.TestMetadata", short: true,
+	},
 }

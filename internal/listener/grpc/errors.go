@@ -98,6 +98,17 @@ func (c *calls) wrap(desc rpc.ServiceDesc) *rpc.ServiceDesc {
 	return &desc
 }
 
+// registrar registers services whose handlers go through calls.
+type registrar struct {
+	server *rpc.Server
+	calls  *calls
+}
+
+// RegisterService adds a service.
+func (r registrar) RegisterService(desc *rpc.ServiceDesc, impl any) {
+	r.server.RegisterService(r.calls.wrap(*desc), impl)
+}
+
 // ended turns the error that a call ended with into its status.
 func (c *calls) ended(method string, err error) error {
 	var already interface{ GRPCStatus() *status.Status }

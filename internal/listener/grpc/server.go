@@ -28,9 +28,14 @@ type Config struct {
 	ServerInfo func() ServerInfo     // who answers Admin.ServerInfo; nil: nothing to say
 	TLS        *tls.Config           // nil: plain text
 	Limits     Limits                // what clients may make the listener hold
+	Services   []Registering         // other APIs served on the same port
 	Logger     *slog.Logger          // nil: silent
 	Registerer prometheus.Registerer // nil: no metrics
 }
+
+// Registering adds the services of another API to a server. Their errors become statuses as the native API's do, unless
+// they are statuses already, and so does what is wrong with their requests.
+type Registering func(to rpc.ServiceRegistrar)
 
 // ServerInfo is what Admin.ServerInfo says beyond what the broker knows about itself.
 type ServerInfo struct {
@@ -132,6 +137,9 @@ func newServer(cfg Config, streams streams, admin leveev1.AdminServer, life life
 		broker: streams, tasks: s.tasks, limits: limits, bounds: broker, metrics: m,
 	})
 	s.rpc.RegisterService(calls.wrap(leveev1.Admin_ServiceDesc), admin)
+	for _, register := range cfg.Services {
+		register(registrar{s.rpc, calls})
+	}
 	healthpb.RegisterHealthServer(s.rpc, &healthService{life: life, ready: s.ready, draining: s.tasks.Context().Done()})
 	reflection.RegisterV1(s.rpc)
 	return s

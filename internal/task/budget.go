@@ -1,13 +1,13 @@
-package broker
+package task
 
 import (
 	"context"
 	"sync"
 )
 
-// budget bounds the bytes of batches that are submitted and not answered. Who finds no room waits in line, so that a
-// large batch is not passed by small ones for ever.
-type budget struct {
+// Budget bounds how many bytes are in use at a time. Who finds no room waits in line, so that a large piece is not passed by
+// small ones for ever. It is safe for concurrent use.
+type Budget struct {
 	mu struct {
 		sync.Mutex
 		free    int64
@@ -22,14 +22,15 @@ type ticket struct {
 	ready chan struct{} // closed once the bytes are the ticket's
 }
 
-func newBudget(size int64) *budget {
-	b := &budget{size: size}
+// NewBudget returns a budget of size bytes.
+func NewBudget(size int64) *Budget {
+	b := &Budget{size: size}
 	b.mu.free = size
 	return b
 }
 
-// acquire takes n bytes, at most the whole budget, and waits for them until ctx is done.
-func (b *budget) acquire(ctx context.Context, n int64) error {
+// Acquire takes n bytes, at most the whole budget, and waits for them until ctx is done.
+func (b *Budget) Acquire(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.mu.waiting) == 0 && b.mu.free >= n {
 		b.mu.free -= n
@@ -61,8 +62,8 @@ func (b *budget) acquire(ctx context.Context, n int64) error {
 	return context.Cause(ctx)
 }
 
-// release gives n bytes back. It never blocks.
-func (b *budget) release(n int64) {
+// Release gives n bytes back. It never blocks.
+func (b *Budget) Release(n int64) {
 	b.mu.Lock()
 	b.mu.free += n
 	if len(b.mu.waiting) > 0 {
@@ -71,7 +72,7 @@ func (b *budget) release(n int64) {
 	b.mu.Unlock()
 }
 
-func (b *budget) serveLocked() {
+func (b *Budget) serveLocked() {
 	for len(b.mu.waiting) > 0 && b.mu.waiting[0].n <= b.mu.free {
 		t := b.mu.waiting[0]
 		b.mu.waiting = b.mu.waiting[1:]
@@ -80,9 +81,19 @@ func (b *budget) serveLocked() {
 	}
 }
 
-// used returns the bytes taken.
-func (b *budget) used() int64 {
+// Used returns the bytes taken.
+func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.size - b.mu.free
+}
+
+// Size returns the whole budget.
+func (b *Budget) Size() int64 { return b.size }
+
+// Crowded reports whether anybody waits for room.
+func (b *Budget) Crowded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.mu.waiting) > 0
 }

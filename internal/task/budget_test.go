@@ -1,4 +1,4 @@
-package broker
+package task
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 
 func TestBudgetServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBudget(10)
+		b := NewBudget(10)
 		var mu sync.Mutex
 		var served []int64
 		ask := func(ctx context.Context, n int64) {
 			go func() {
-				if err := b.acquire(ctx, n); err == nil {
+				if err := b.Acquire(ctx, n); err == nil {
 					mu.Lock()
 					served = append(served, n)
 					mu.Unlock()
@@ -27,8 +27,8 @@ func TestBudgetServesInOrder(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if b.used() != used || len(served) != len(ns) {
-				t.Fatalf("served %v with %d used, want %v and %d", served, b.used(), ns, used)
+			if b.Used() != used || len(served) != len(ns) {
+				t.Fatalf("served %v with %d used, want %v and %d", served, b.Used(), ns, used)
 			}
 			for i := range ns {
 				if served[i] != ns[i] {
@@ -43,11 +43,11 @@ func TestBudgetServesInOrder(t *testing.T) {
 		ask(ctx, 8) // waits
 		ask(ctx, 1) // would fit, but must not pass the one before
 		want(6)
-		b.release(6)
+		b.Release(6)
 		synctest.Wait()
 		mu.Lock()
-		if b.used() != 9 || len(served) != 2 { // in either order: they run at once
-			t.Fatalf("served %v with %d used", served, b.used())
+		if b.Used() != 9 || len(served) != 2 { // in either order: they run at once
+			t.Fatalf("served %v with %d used", served, b.Used())
 		}
 		served = nil
 		mu.Unlock()
@@ -57,9 +57,9 @@ func TestBudgetServesInOrder(t *testing.T) {
 		want(9)
 		cancel() // lets the one behind through
 		want(10, 1)
-		b.release(10)
-		if b.used() != 0 {
-			t.Fatalf("%d used", b.used())
+		b.Release(10)
+		if b.Used() != 0 {
+			t.Fatalf("%d used", b.Used())
 		}
 	})
 }

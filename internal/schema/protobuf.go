@@ -1,0 +1,134 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// protoSchema is a .proto file with everything it imports.
+type protoSchema struct {
+	file protoreflect.FileDescriptor
+}
+
+// protoRoot is the path a definition is compiled under; nothing can import it.
+const protoRoot = "schema.proto"
+
+func parseProtobuf(definition string, references []Reference) (string, implementation, error) {
+	sources := map[string]string{protoRoot: definition}
+	for _, r := range references {
+		if r.Name == protoRoot {
+			return "", nil, fmt.Errorf("a reference may not have the name %s", protoRoot)
+		}
+		sources[r.Name] = r.Schema.definition
+	}
+	compiler := protocompile.Compiler{
+		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(sources)}),
+		MaxParallelism: 1,
+	}
+	files, err := compiler.Compile(context.Background(), protoRoot)
+	if err != nil {
+		var bug protocompile.PanicError
+		if errors.As(err, &bug) {
+			return "", nil, errors.New("it cannot be compiled")
+		}
+		return "", nil, errors.New(clipTo(err.Error(), 1000))
+	}
+	file := files[0]
+	if file.Messages().Len() == 0 && file.Enums().Len() == 0 {
+		return "", nil, errors.New("it defines no message")
+	}
+	return canonicalProto(definition), &protoSchema{file}, nil
+}
+
+// canonicalProto drops comments and spaces that separate nothing.
+func canonicalProto(text string) string {
+	var out strings.Builder
+	word := false
+	scanProto(text, func(token string) {
+		w := wordByte(token[0])
+		if w && word {
+			out.WriteByte(' ')
+		}
+		out.WriteString(token)
+		word = w
+	})
+	return out.String()
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c == '.' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// scanProto calls yield with each token: a word or number, a string with its quotes, or one other character.
+func scanProto(text string, yield func(token string)) {
+	for i := 0; i < len(text); {
+		c := text[i]
+		switch {
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f':
+			i++
+		case strings.HasPrefix(text[i:], "//"):
+			end := strings.IndexByte(text[i:], '\n')
+			if end < 0 {
+				return
+			}
+			i += end
+		case strings.HasPrefix(text[i:], "/*"):
+			end := strings.Index(text[i+2:], "*/")
+			if end < 0 {
+				return
+			}
+			i += end + 4
+		case c == '"' || c == '\'':
+			end := i + 1
+			for end < len(text) && text[end] != c {
+				if text[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			end = min(end+1, len(text))
+			yield(text[i:end])
+			i = end
+		case wordByte(c):
+			end := i + 1
+			for end < len(text) && wordByte(text[end]) {
+				end++
+			}
+			yield(text[i:end])
+			i = end
+		default:
+			yield(text[i : i+1])
+			i++
+		}
+	}
+}
+
+// message finds the message that the indexes lead to; none lead to the first.
+func (s *protoSchema) message(indexes []int) (protoreflect.MessageDescriptor, error) {
+	if len(indexes) == 0 {
+		indexes = []int{0}
+	}
+	messages := s.file.Messages()
+	var found protoreflect.MessageDescriptor
+	for _, i := range indexes {
+		if i < 0 || i >= messages.Len() {
+			return nil, fmt.Errorf("the schema has no message %v", indexes)
+		}
+		found = messages.Get(i)
+		messages = found.Messages()
+	}
+	return found, nil
+}
+
+func (s *protoSchema) validate(payload []byte, indexes []int) error {
+	m, err := s.message(indexes)
+	if err != nil {
+		return err
+	}
+	return protoWire(m, payload, 0)
+}

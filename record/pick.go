@@ -1,0 +1,133 @@
+package record
+
+import "bytes"
+
+// Glimpse is what Scan sees of a record without decoding it. Its slices alias the batch, or memory that is used again once
+// the function that Scan calls has returned: copy what is to be kept.
+type Glimpse struct {
+	Offset    int64
+	Timestamp int64 // milliseconds
+	Key       []byte
+	HasKey    bool
+	Bytes     int // of the encoded record, uncompressed
+
+	headers     int
+	headerBytes []byte
+}
+
+// Header returns the value of the first header of that name.
+func (g *Glimpse) Header(name string) (value []byte, ok bool) {
+	p := g.headerBytes
+	for range g.headers {
+		var key []byte
+		key, p, _ = cutBytes(p, 0)
+		value, p, _ = cutBytes(p, -1)
+		if string(key) == name {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+// Scan calls fn with every record of the batch b in order, and returns the first error. It does not allocate where b is
+// not compressed. The checksum is not looked at.
+func Scan(b []byte, fn func(*Glimpse) error) error {
+	return scanPlain(b, func(d *decoder) error {
+		var g Glimpse
+		for d.more() {
+			s, err := d.scan()
+			if err != nil {
+				return err
+			}
+			g = Glimpse{
+				Offset: d.info.BaseOffset + int64(s.offsetDelta), Timestamp: d.info.FirstTimestamp + s.timestamp,
+				Key: s.key, HasKey: s.key != nil, Bytes: s.size, headers: s.headers, headerBytes: s.headerBytes,
+			}
+			if d.info.LogAppendTime() {
+				g.Timestamp = d.info.MaxTimestamp
+			}
+			if err := fn(&g); err != nil {
+				return err
+			}
+		}
+		return d.end()
+	})
+}
+
+// Pick appends to dst a batch of those records of the batch b whose offsets keep accepts, and returns dst; nothing where
+// it accepts none. The records keep their offsets and timestamps and are not compressed; the checksum is made anew. The
+// result is to be read, not to be published again: it carries no producer's sequence. b must not overlap dst.
+func Pick(dst, b []byte, keep func(offset int64) bool) ([]byte, error) {
+	at := len(dst)
+	err := scanPlain(b, func(d *decoder) error {
+		info := d.info
+		info.Count, info.ProducerID, info.ProducerEpoch, info.BaseSequence = 0, -1, -1, -1
+		info.Attributes &^= attrCodec
+		dst = append(dst, emptyHeader[:]...)
+		// Records that are kept one after the other are copied together.
+		run := d.rest[:0]
+		for d.more() {
+			rest := d.rest
+			s, err := d.scan()
+			if err != nil {
+				return err
+			}
+			switch {
+			case !keep(info.BaseOffset + int64(s.offsetDelta)):
+				dst = append(dst, run...)
+				run = d.rest[:0]
+			case len(run) == 0:
+				run = rest[:s.size]
+				info.Count++
+			default:
+				run = run[:len(run)+s.size]
+				info.Count++
+			}
+		}
+		dst = append(dst, run...)
+		if info.Count > 0 {
+			putHeader(dst[at:], info)
+		}
+		if info.Count == 0 {
+			dst = dst[:at]
+		}
+		return d.end()
+	})
+	return dst, err
+}
+
+// Contains reports whether the bytes of text occur in the batch b as it is stored; a compressed batch is not looked into,
+// and so may contain anything.
+func Contains(b, text []byte) bool {
+	info, err := ParseHeader(b)
+	return err != nil || info.Codec() != None || bytes.Contains(b, text)
+}
+
+// scanPlain gives fn a decoder of b. Where b is compressed, what it reads lies in pooled memory until fn returns.
+func scanPlain(b []byte, fn func(*decoder) error) error {
+	info, err := ParseHeader(b)
+	if err != nil {
+		return err
+	}
+	if info.Codec() == None || info.Count == 0 {
+		d, err := newDecoder(b)
+		if err != nil {
+			return err
+		}
+		return fn(d)
+	}
+	if info.Length != len(b) {
+		return invalid("length %d, but %d bytes are here", info.Length, len(b))
+	}
+	buf := getBuffer()
+	defer putBuffer(buf)
+	plain, err := decompress((*buf)[:0], info.Codec(), b[HeaderSize:], MaxDecompressedBytes)
+	if err != nil {
+		return err
+	}
+	*buf = plain
+	if int(info.Count) > len(plain)/smallestRecord {
+		return invalid("%d bytes cannot hold %d records", len(plain), info.Count)
+	}
+	return fn(&decoder{info: info, rest: plain})
+}
