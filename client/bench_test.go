@@ -85,6 +85,39 @@ func (s *sink) Subscribe(rpc grpc.BidiStreamingServer[leveev1.SubscribeRequest, 
 	}
 }
 
+func (s *sink) Consume(rpc grpc.BidiStreamingServer[leveev1.ConsumeRequest, leveev1.ConsumeResponse]) error {
+	first, err := rpc.Recv()
+	if err != nil {
+		return err
+	}
+	if err := rpc.Send(&leveev1.ConsumeResponse{Consuming: &leveev1.Consuming{Partitions: 1, Reliable: true, Type: "shared"}}); err != nil {
+		return err
+	}
+	info, err := record.ParseHeader(s.batch)
+	if err != nil {
+		return err
+	}
+	credit := first.GetCredit().GetBytes()
+	var offset int64
+	for {
+		for credit <= 0 {
+			req, err := rpc.Recv()
+			if err != nil {
+				return err
+			}
+			credit += req.GetCredit().GetBytes()
+		}
+		batch := append([]byte(nil), s.batch...)
+		record.SetPlacement(batch, offset, 1)
+		offset += int64(info.Count)
+		credit -= int64(len(batch))
+		d := &leveev1.Delivered{Batches: batch, Offsets: []*leveev1.Range{{From: offset - int64(info.Count), To: offset - 1}}}
+		if err := rpc.Send(&leveev1.ConsumeResponse{Delivered: d}); err != nil {
+			return err
+		}
+	}
+}
+
 func benchClient(b *testing.B) *Client {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -183,6 +216,42 @@ func BenchmarkNextBatch(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		n += len(batch)
+	}
+}
+
+// BenchmarkSubscription acknowledges each record by itself.
+func BenchmarkSubscription(b *testing.B) {
+	s, err := benchClient(b).Subscribe(context.Background(), "t", "s", SubscriptionConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(200)
+	b.ResetTimer()
+	for range b.N {
+		d, err := s.Next(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		d.Ack()
+	}
+}
+
+func BenchmarkSubscriptionBatch(b *testing.B) {
+	s, err := benchClient(b).Subscribe(context.Background(), "t", "s", SubscriptionConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.SetBytes(200)
+	b.ResetTimer()
+	for n := 0; n < b.N; {
+		batch, err := s.NextBatch(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		AckBatch(batch)
 		n += len(batch)
 	}
 }

@@ -34,6 +34,8 @@ const (
 	KindSequenceGap      = "sequence_gap"      // an idempotent producer's earlier batch is missing
 	KindSequenceConflict = "sequence_conflict" // other bytes were stored under an idempotent producer's sequence
 	KindProducerFenced   = "producer_fenced"   // a newer instance of this producer exists
+	KindFenced           = "fenced"            // another consumer of the same name took over
+	KindConflict         = "conflict"          // an exclusive subscription is held, or what a change was decided on has moved
 	KindExhausted        = "exhausted"         // a bound of the broker is reached
 	KindUnsupported      = "unsupported"       // this broker cannot do it
 	KindUnauthenticated  = "unauthenticated"   // no valid credentials

@@ -88,3 +88,41 @@ func ExampleConsumer_Next() {
 	}
 	fmt.Println(m.Offset, string(m.Value))
 }
+
+// Work for several processes: each record goes to one of them, and comes back when its handler fails.
+func ExampleSubscription_Run() {
+	var c *client.Client // from Dial
+	ctx := context.Background()
+	s, err := c.Subscribe(ctx, "orders", "invoices", client.SubscriptionConfig{Create: true, Type: client.Shared})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close(ctx)
+	err = s.Run(ctx, 8, func(_ context.Context, d *client.Delivery) error {
+		switch {
+		case len(d.Value) == 0:
+			return client.Reject("an order without items")
+		case d.Deliveries > 1:
+			log.Printf("order %s once more, for the %d. time", d.Key, d.Deliveries)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// One consumer at a time, in order: an order counts once its invoice and the acknowledgement are both stored.
+func ExampleDelivery_AckDurable() {
+	var s *client.Subscription // from Client.Subscribe, of type failover
+	ctx := context.Background()
+	for d, err := range s.All(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("invoice for", string(d.Value))
+		if err := d.AckDurable(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+}

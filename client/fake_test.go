@@ -60,6 +60,7 @@ type broker struct {
 	granted    map[int32]int64 // credit per partition, over all streams
 	sent       map[int32]int64
 	violations []string
+	office     *office
 }
 
 // stored is one partition.

@@ -45,3 +45,29 @@ func (p Position) into(open *leveev1.OpenSubscribe) {
 		open.Start = &leveev1.OpenSubscribe_TimeMs{TimeMs: p.value}
 	}
 }
+
+func (p Position) intoConsume(open *leveev1.OpenConsume) {
+	switch p.kind {
+	case atEarliest:
+		open.Start = &leveev1.OpenConsume_Earliest{Earliest: true}
+	case atLatest:
+		open.Start = &leveev1.OpenConsume_Latest{Latest: true}
+	case atOffset:
+		open.Start = &leveev1.OpenConsume_Offset{Offset: p.value}
+	case atTime:
+		open.Start = &leveev1.OpenConsume_TimeMs{TimeMs: p.value}
+	}
+}
+
+func (p Position) message() *leveev1.Position {
+	switch p.kind {
+	case atLatest:
+		return &leveev1.Position{At: &leveev1.Position_Latest{Latest: true}}
+	case atOffset:
+		return &leveev1.Position{At: &leveev1.Position_Offset{Offset: p.value}}
+	case atTime:
+		return &leveev1.Position{At: &leveev1.Position_TimeMs{TimeMs: p.value}}
+	case atEarliest:
+	}
+	return &leveev1.Position{At: &leveev1.Position_Earliest{Earliest: true}}
+}

@@ -19,7 +19,7 @@ import (
 // concurrent use.
 //
 // Two things differ from the standard codec. Received strings of Levee's own messages are not checked to be UTF-8:
-// who puts one into another message has to look. And large batches, of a Delivery or a PublishRequest, are not copied: who
+// who puts one into another message has to look. And large batches, of a Delivery, a Delivered or a PublishRequest, are not copied: who
 // sends one must not change those bytes before the other end has answered them, or ever again.
 type Codec struct{}
 
@@ -43,12 +43,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	var out mem.BufferSlice
 	var err error
 	switch m := v.(type) {
-	case *leveev1.SubscribeResponse:
-		if batches := m.GetDelivery().GetBatches(); len(batches) >= aliasBytes {
-			out, err = marshalDelivery(m, mem.SliceBuffer(batches))
-		} else {
-			out, err = marshalVT(m)
-		}
+	case *leveev1.SubscribeResponse, *leveev1.ConsumeResponse:
+		out, err = marshalDelivering(m.(marshaler), nil)
 	case *leveev1.PublishRequest:
 		if hasLarge(m.GetBatches()) {
 			out, err = marshalPublish(m)
@@ -71,23 +67,31 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return out, nil
 }
 
-// MarshalPooled encodes m like Marshal. The batches of its delivery lie at the start of memory of Pool, which is the pool's
-// again once they are sent, or at once where they are copied.
-func (Codec) MarshalPooled(m *leveev1.SubscribeResponse) (out mem.BufferSlice, err error) {
-	batches := m.GetDelivery().GetBatches()
-	switch {
-	case len(batches) >= aliasBytes:
-		out, err = marshalDelivery(m, mem.NewBuffer(&batches, Pool))
-	case batches != nil:
-		out, err = marshalVT(m)
-		Pool.Put(&batches)
-	default:
-		out, err = marshalVT(m)
-	}
+// MarshalPooled encodes m, a *SubscribeResponse or a *ConsumeResponse, like Marshal. The batches it carries lie at the
+// start of memory of Pool, which is the pool's again once they are sent, or at once where they are copied.
+func (Codec) MarshalPooled(m marshaler) (mem.BufferSlice, error) {
+	out, err := marshalDelivering(m, Pool)
 	if err != nil {
 		return nil, fmt.Errorf("codec: marshal %T: %w", m, err)
 	}
 	return out, nil
+}
+
+// marshalDelivering encodes a message that may carry batches, which are pool's unless that is nil.
+func marshalDelivering(m marshaler, pool mem.BufferPool) (out mem.BufferSlice, err error) {
+	batches := batchesOf(m)
+	switch {
+	case len(batches) < aliasBytes:
+		out, err = marshalVT(m)
+		if pool != nil && batches != nil {
+			pool.Put(&batches)
+		}
+	case pool != nil:
+		out, err = marshalDelivery(m, mem.NewBuffer(&batches, pool))
+	default:
+		out, err = marshalDelivery(m, mem.SliceBuffer(batches))
+	}
+	return out, err
 }
 
 func marshalVT(m marshaler) (mem.BufferSlice, error) {
@@ -118,31 +122,55 @@ func fill(size int, write func([]byte) ([]byte, error)) (mem.BufferSlice, error)
 // 64 KiB and 115 µs for 1 MiB, parts take 1 µs for any size.
 const aliasBytes = 16 << 10
 
-// marshalDelivery encodes a response with a delivery as what comes before its batches, the batches themselves, and
-// what comes after. The last part holds the response's other fields and, as a second occurrence of the delivery, the
-// delivery's: protobuf merges occurrences of one message.
-func marshalDelivery(m *leveev1.SubscribeResponse, sent mem.Buffer) (mem.BufferSlice, error) {
+// marshalDelivery encodes a response with batches as what comes before them, the batches themselves, and what comes
+// after. The last part holds the response's other fields and, as a second occurrence of the delivery, the delivery's:
+// protobuf merges occurrences of one message.
+func marshalDelivery(m marshaler, sent mem.Buffer) (mem.BufferSlice, error) {
 	const (
-		deliveryField = 2 // SubscribeResponse.delivery
-		batchesField  = 1 // Delivery.batches
+		deliveryField = 2 // SubscribeResponse.delivery, ConsumeResponse.delivered
+		batchesField  = 1 // Delivery.batches, Delivered.batches
 	)
-	batches := m.Delivery.Batches
-	inner := protowire.SizeTag(batchesField) + protowire.SizeBytes(len(batches))
+	size := sent.Len()
+	inner := protowire.SizeTag(batchesField) + protowire.SizeBytes(size)
 	head := make([]byte, 0, 2*(protowire.SizeTag(deliveryField)+protowire.SizeVarint(uint64(inner))))
 	head = protowire.AppendTag(head, deliveryField, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(inner))
 	head = protowire.AppendTag(head, batchesField, protowire.BytesType)
-	head = protowire.AppendVarint(head, uint64(len(batches)))
-
-	rest := leveev1.SubscribeResponse{
-		Subscribed: m.Subscribed, Trimmed: m.Trimmed, Lost: m.Lost, Ended: m.Ended, CaughtUp: m.CaughtUp, AtEnd: m.AtEnd,
-		Delivery: &leveev1.Delivery{Next: m.Delivery.Next, Dropped: m.Delivery.Dropped},
-	}
-	tail, err := marshalVT(&rest)
+	head = protowire.AppendVarint(head, uint64(size))
+	tail, err := marshalVT(withoutBatches(m))
 	if err != nil {
 		return nil, err
 	}
 	return append(mem.BufferSlice{mem.SliceBuffer(head), sent}, tail...), nil
+}
+
+// batchesOf returns the batches that a message carries.
+func batchesOf(m marshaler) []byte {
+	switch m := m.(type) {
+	case *leveev1.SubscribeResponse:
+		return m.GetDelivery().GetBatches()
+	case *leveev1.ConsumeResponse:
+		return m.GetDelivered().GetBatches()
+	}
+	return nil
+}
+
+// withoutBatches returns a message that has all of m but its batches. It shares what m points at.
+func withoutBatches(m marshaler) marshaler {
+	switch m := m.(type) {
+	case *leveev1.SubscribeResponse:
+		return &leveev1.SubscribeResponse{
+			Subscribed: m.Subscribed, Trimmed: m.Trimmed, Lost: m.Lost, Ended: m.Ended, CaughtUp: m.CaughtUp, AtEnd: m.AtEnd,
+			Delivery: &leveev1.Delivery{Next: m.Delivery.Next, Dropped: m.Delivery.Dropped},
+		}
+	case *leveev1.ConsumeResponse:
+		return &leveev1.ConsumeResponse{
+			Consuming: m.Consuming, Active: m.Active, Standby: m.Standby, Lost: m.Lost, Skipped: m.Skipped, Trimmed: m.Trimmed,
+			Ended: m.Ended, Saved: m.Saved, SaveFailed: m.SaveFailed,
+			Delivered: &leveev1.Delivered{Offsets: m.Delivered.Offsets, Counts: m.Delivered.Counts},
+		}
+	}
+	panic(fmt.Sprintf("codec: %T carries no batches", m))
 }
 
 func hasLarge(batches []*leveev1.Batch) bool {

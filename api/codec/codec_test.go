@@ -49,6 +49,16 @@ func messages() []proto.Message {
 				AtEnd:    true, CaughtUp: 1 << 40, Subscribed: &leveev1.Subscribed{Start: 5}, Lost: &leveev1.Range{From: 1, To: 2},
 				Trimmed: &leveev1.Trimmed{Oldest: 4}, Ended: &leveev1.Error{Kind: "deleted"},
 			},
+			&leveev1.ConsumeResponse{Delivered: &leveev1.Delivered{Batches: large(n)}},
+			&leveev1.ConsumeResponse{
+				Delivered: &leveev1.Delivered{
+					Batches: large(n), Offsets: []*leveev1.Range{{From: 1, To: 2}, {From: 4, To: 1 << 40}},
+					Counts: []*leveev1.Deliveries{{From: 4, To: 4, Count: 2}},
+				},
+				Consuming: &leveev1.Consuming{Position: 5}, Active: true, Standby: true, Lost: &leveev1.Range{From: 1, To: 2},
+				Skipped: &leveev1.Range{From: 3, To: 4}, Trimmed: &leveev1.Trimmed{Oldest: 4}, Ended: &leveev1.Error{Kind: "deleted"},
+				Saved: 9, SaveFailed: &leveev1.Error{Kind: "io"},
+			},
 		)
 	}
 	return all
@@ -95,11 +105,15 @@ func TestDeliveryIsNotCopied(t *testing.T) {
 
 // A delivery with a field that the encoding in parts forgets would lose it silently.
 func TestDeliveryInPartsKnowsEveryField(t *testing.T) {
-	if n := (&leveev1.SubscribeResponse{}).ProtoReflect().Descriptor().Fields().Len(); n != 7 {
-		t.Errorf("SubscribeResponse has %d fields: teach marshalDelivery, then this test", n)
-	}
-	if n := (&leveev1.Delivery{}).ProtoReflect().Descriptor().Fields().Len(); n != 3 {
-		t.Errorf("Delivery has %d fields: teach marshalDelivery, then this test", n)
+	for _, c := range []struct {
+		message proto.Message
+		fields  int
+	}{
+		{&leveev1.SubscribeResponse{}, 7}, {&leveev1.Delivery{}, 3}, {&leveev1.ConsumeResponse{}, 10}, {&leveev1.Delivered{}, 3},
+	} {
+		if n := c.message.ProtoReflect().Descriptor().Fields().Len(); n != c.fields {
+			t.Errorf("%T has %d fields: teach withoutBatches, then this test", c.message, n)
+		}
 	}
 }
 

@@ -156,8 +156,18 @@ func (h *hub) openConsumer(ctx context.Context, t *topic, spec ConsumerSpec) (*C
 		return &Consumer{b: h.b, run: run, c: joined, t: t, info: ConsumerInfo{
 			Topic: t.Full, TopicID: t.ID, Partition: spec.Partition, Partitions: int32(t.partitions()), //nolint:gosec // bounded by meta
 			Subscription: spec.Subscription, Type: typ, Name: spec.Name, Position: joined.Position(), Reliable: t.fans == nil, Active: joined.Active(),
+			AckTimeout: h.ackTimeout(t, spec.Subscription),
 		}}, nil
 	}
+}
+
+// ackTimeout returns how long a subscription's deliveries may stay unsettled; 0 where it is not known.
+func (h *hub) ackTimeout(t *topic, name string) time.Duration {
+	m, err := h.b.cfg.Meta.View().Subscription(t.Name, name)
+	if err != nil {
+		return 0
+	}
+	return ms(*effective(m).AckTimeoutMs)
 }
 
 // runFor returns the Run that a consumer is to join, and makes what is missing.

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"time"
+
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/subscription"
 	"github.com/leveemq/levee/record"
@@ -100,6 +102,8 @@ type ConsumerInfo struct {
 	Position     int64  // everything below it is settled
 	Reliable     bool   // false: at most once, what is delivered is settled
 	Active       bool   // false: standby of a failover subscription
+	// AckTimeout is how long a delivery may stay unsettled without a heartbeat; 0: for ever.
+	AckTimeout time.Duration
 }
 
 // What a consumer is told, and says. See package subscription.

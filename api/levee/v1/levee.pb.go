@@ -1324,6 +1324,729 @@ func (x *Trimmed) GetOldest() int64 {
 	return 0
 }
 
+// ConsumeRequest: any of its fields may come together; what settles records counts before save does.
+type ConsumeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Open   *OpenConsume           `protobuf:"bytes,1,opt,name=open,proto3" json:"open,omitempty"`     // in the first message only
+	Credit *Credit                `protobuf:"bytes,2,opt,name=credit,proto3" json:"credit,omitempty"` // as in Subscribe
+	// Done: these offsets are settled. Whatever was handed out may be acknowledged, also on a later stream; the rest is
+	// passed over.
+	Acks          []*Range `protobuf:"bytes,3,rep,name=acks,proto3" json:"acks,omitempty"`
+	AckBelow      int64    `protobuf:"varint,4,opt,name=ack_below,json=ackBelow,proto3" json:"ack_below,omitempty"` // with has_ack_below: done is everything below it that was handed out
+	HasAckBelow   bool     `protobuf:"varint,5,opt,name=has_ack_below,json=hasAckBelow,proto3" json:"has_ack_below,omitempty"`
+	Nacks         []*Nack  `protobuf:"bytes,6,rep,name=nacks,proto3" json:"nacks,omitempty"`          // not done: hand these out again
+	Heartbeat     bool     `protobuf:"varint,7,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // the consumer lives: its leases begin anew
+	Save          uint64   `protobuf:"varint,8,opt,name=save,proto3" json:"save,omitempty"`           // not 0: answer saved with it once all that was settled before is durable
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeRequest) Reset() {
+	*x = ConsumeRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeRequest) ProtoMessage() {}
+
+func (x *ConsumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeRequest.ProtoReflect.Descriptor instead.
+func (*ConsumeRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ConsumeRequest) GetOpen() *OpenConsume {
+	if x != nil {
+		return x.Open
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetCredit() *Credit {
+	if x != nil {
+		return x.Credit
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetAcks() []*Range {
+	if x != nil {
+		return x.Acks
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetAckBelow() int64 {
+	if x != nil {
+		return x.AckBelow
+	}
+	return 0
+}
+
+func (x *ConsumeRequest) GetHasAckBelow() bool {
+	if x != nil {
+		return x.HasAckBelow
+	}
+	return false
+}
+
+func (x *ConsumeRequest) GetNacks() []*Nack {
+	if x != nil {
+		return x.Nacks
+	}
+	return nil
+}
+
+func (x *ConsumeRequest) GetHeartbeat() bool {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return false
+}
+
+func (x *ConsumeRequest) GetSave() uint64 {
+	if x != nil {
+		return x.Save
+	}
+	return 0
+}
+
+type OpenConsume struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Topic        string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`                    // namespace/name, or name in namespace "default"
+	TopicId      []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"` // when not empty: refuse another incarnation than this (kind "deleted")
+	Partition    int32                  `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`           // one stream consumes one partition
+	Subscription string                 `protobuf:"bytes,4,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	Type         string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`      // exclusive, shared, failover, key_shared; empty: whatever it is
+	Create       bool                   `protobuf:"varint,6,opt,name=create,proto3" json:"create,omitempty"` // make the subscription where there is none: of that type (empty: exclusive), at start
+	// Types that are valid to be assigned to Start:
+	//
+	//	*OpenConsume_Earliest
+	//	*OpenConsume_Latest
+	//	*OpenConsume_Offset
+	//	*OpenConsume_TimeMs
+	Start isOpenConsume_Start `protobuf_oneof:"start"`
+	// Unique in the subscription: whoever has it already is taken over from, and ends with kind "fenced". Empty: one is
+	// made up.
+	Name           string   `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`
+	Priority       int32    `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`                                   // failover: the lowest is active
+	KeyFilters     []string `protobuf:"bytes,13,rep,name=key_filters,json=keyFilters,proto3" json:"key_filters,omitempty"`              // globs; only records with a key that one of them matches. Empty: all
+	WindowMessages int32    `protobuf:"varint,14,opt,name=window_messages,json=windowMessages,proto3" json:"window_messages,omitempty"` // how many unsettled records it may hold; 0: as the subscription says
+	WindowBytes    int64    `protobuf:"varint,15,opt,name=window_bytes,json=windowBytes,proto3" json:"window_bytes,omitempty"`
+	MaxBytes       int32    `protobuf:"varint,16,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                     // per Delivered; 0: 1 MiB. A single larger batch is delivered all the same
+	MaxRecordBytes int32    `protobuf:"varint,17,opt,name=max_record_bytes,json=maxRecordBytes,proto3" json:"max_record_bytes,omitempty"` // it cannot take a larger record; 0: any
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *OpenConsume) Reset() {
+	*x = OpenConsume{}
+	mi := &file_levee_v1_levee_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenConsume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenConsume) ProtoMessage() {}
+
+func (x *OpenConsume) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenConsume.ProtoReflect.Descriptor instead.
+func (*OpenConsume) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *OpenConsume) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *OpenConsume) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *OpenConsume) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetSubscription() string {
+	if x != nil {
+		return x.Subscription
+	}
+	return ""
+}
+
+func (x *OpenConsume) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *OpenConsume) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *OpenConsume) GetStart() isOpenConsume_Start {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *OpenConsume) GetEarliest() bool {
+	if x != nil {
+		if x, ok := x.Start.(*OpenConsume_Earliest); ok {
+			return x.Earliest
+		}
+	}
+	return false
+}
+
+func (x *OpenConsume) GetLatest() bool {
+	if x != nil {
+		if x, ok := x.Start.(*OpenConsume_Latest); ok {
+			return x.Latest
+		}
+	}
+	return false
+}
+
+func (x *OpenConsume) GetOffset() int64 {
+	if x != nil {
+		if x, ok := x.Start.(*OpenConsume_Offset); ok {
+			return x.Offset
+		}
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetTimeMs() int64 {
+	if x != nil {
+		if x, ok := x.Start.(*OpenConsume_TimeMs); ok {
+			return x.TimeMs
+		}
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OpenConsume) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetKeyFilters() []string {
+	if x != nil {
+		return x.KeyFilters
+	}
+	return nil
+}
+
+func (x *OpenConsume) GetWindowMessages() int32 {
+	if x != nil {
+		return x.WindowMessages
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetWindowBytes() int64 {
+	if x != nil {
+		return x.WindowBytes
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetMaxBytes() int32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetMaxRecordBytes() int32 {
+	if x != nil {
+		return x.MaxRecordBytes
+	}
+	return 0
+}
+
+type isOpenConsume_Start interface {
+	isOpenConsume_Start()
+}
+
+type OpenConsume_Earliest struct {
+	Earliest bool `protobuf:"varint,7,opt,name=earliest,proto3,oneof"`
+}
+
+type OpenConsume_Latest struct {
+	Latest bool `protobuf:"varint,8,opt,name=latest,proto3,oneof"`
+}
+
+type OpenConsume_Offset struct {
+	Offset int64 `protobuf:"varint,9,opt,name=offset,proto3,oneof"`
+}
+
+type OpenConsume_TimeMs struct {
+	TimeMs int64 `protobuf:"varint,10,opt,name=time_ms,json=timeMs,proto3,oneof"` // the first record at or after it
+}
+
+func (*OpenConsume_Earliest) isOpenConsume_Start() {}
+
+func (*OpenConsume_Latest) isOpenConsume_Start() {}
+
+func (*OpenConsume_Offset) isOpenConsume_Start() {}
+
+func (*OpenConsume_TimeMs) isOpenConsume_Start() {}
+
+// Nack gives records back. Only what is handed out and not settled counts.
+type Nack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Range         *Range                 `protobuf:"bytes,1,opt,name=range,proto3" json:"range,omitempty"`
+	DelayMs       *int64                 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"` // before they are handed out again; absent: the subscription's backoff
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                         // kept with a record that becomes a dead letter
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Nack) Reset() {
+	*x = Nack{}
+	mi := &file_levee_v1_levee_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Nack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Nack) ProtoMessage() {}
+
+func (x *Nack) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Nack.ProtoReflect.Descriptor instead.
+func (*Nack) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Nack) GetRange() *Range {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *Nack) GetDelayMs() int64 {
+	if x != nil && x.DelayMs != nil {
+		return *x.DelayMs
+	}
+	return 0
+}
+
+func (x *Nack) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ConsumeResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Consuming *Consuming             `protobuf:"bytes,1,opt,name=consuming,proto3" json:"consuming,omitempty"` // in the first message only
+	Delivered *Delivered             `protobuf:"bytes,2,opt,name=delivered,proto3" json:"delivered,omitempty"`
+	Active    bool                   `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`   // failover: from now on this consumer is the active one
+	Standby   bool                   `protobuf:"varint,4,opt,name=standby,proto3" json:"standby,omitempty"` // failover: from now on another one is
+	Lost      *Range                 `protobuf:"bytes,5,opt,name=lost,proto3" json:"lost,omitempty"`        // these offsets were lost in a crash; they count as settled
+	Skipped   *Range                 `protobuf:"bytes,6,opt,name=skipped,proto3" json:"skipped,omitempty"`  // retention removed these before they were settled; they are skipped
+	Trimmed   *Trimmed               `protobuf:"bytes,7,opt,name=trimmed,proto3" json:"trimmed,omitempty"`  // retention removed what is next, and the subscription does not skip; the stream ends after it
+	// Kind "deleted": topic or subscription are gone; "fenced": another consumer of the same name took over;
+	// "unavailable": draining, reconnect. The stream ends after it.
+	Ended         *Error `protobuf:"bytes,8,opt,name=ended,proto3" json:"ended,omitempty"`
+	Saved         uint64 `protobuf:"varint,9,opt,name=saved,proto3" json:"saved,omitempty"`                             // ConsumeRequest.save
+	SaveFailed    *Error `protobuf:"bytes,10,opt,name=save_failed,json=saveFailed,proto3" json:"save_failed,omitempty"` // with saved: it is not known to be durable, and why
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeResponse) Reset() {
+	*x = ConsumeResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeResponse) ProtoMessage() {}
+
+func (x *ConsumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeResponse.ProtoReflect.Descriptor instead.
+func (*ConsumeResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ConsumeResponse) GetConsuming() *Consuming {
+	if x != nil {
+		return x.Consuming
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetDelivered() *Delivered {
+	if x != nil {
+		return x.Delivered
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *ConsumeResponse) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
+}
+
+func (x *ConsumeResponse) GetLost() *Range {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetSkipped() *Range {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetTrimmed() *Trimmed {
+	if x != nil {
+		return x.Trimmed
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetEnded() *Error {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetSaved() uint64 {
+	if x != nil {
+		return x.Saved
+	}
+	return 0
+}
+
+func (x *ConsumeResponse) GetSaveFailed() *Error {
+	if x != nil {
+		return x.SaveFailed
+	}
+	return nil
+}
+
+type Consuming struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partitions    int32                  `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"` // of the topic
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`                                        // the consumer's
+	Position      int64                  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`                               // everything below it is settled
+	Reliable      bool                   `protobuf:"varint,6,opt,name=reliable,proto3" json:"reliable,omitempty"`                               // false: what is delivered is settled, and may be lost
+	Active        bool                   `protobuf:"varint,7,opt,name=active,proto3" json:"active,omitempty"`                                   // failover: this consumer is the active one
+	AckTimeoutMs  int64                  `protobuf:"varint,8,opt,name=ack_timeout_ms,json=ackTimeoutMs,proto3" json:"ack_timeout_ms,omitempty"` // how long a lease lasts; 0: for ever
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Consuming) Reset() {
+	*x = Consuming{}
+	mi := &file_levee_v1_levee_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Consuming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Consuming) ProtoMessage() {}
+
+func (x *Consuming) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Consuming.ProtoReflect.Descriptor instead.
+func (*Consuming) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Consuming) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *Consuming) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *Consuming) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Consuming) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Consuming) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Consuming) GetReliable() bool {
+	if x != nil {
+		return x.Reliable
+	}
+	return false
+}
+
+func (x *Consuming) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *Consuming) GetAckTimeoutMs() int64 {
+	if x != nil {
+		return x.AckTimeoutMs
+	}
+	return 0
+}
+
+type Delivered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whole batches, back to back. They hold the records of offsets, and maybe others: skip those.
+	Batches       []byte        `protobuf:"bytes,1,opt,name=batches,proto3" json:"batches,omitempty"`
+	Offsets       []*Range      `protobuf:"bytes,2,rep,name=offsets,proto3" json:"offsets,omitempty"` // what is handed out, ascending
+	Counts        []*Deliveries `protobuf:"bytes,3,rep,name=counts,proto3" json:"counts,omitempty"`   // of what was handed out before; all else is handed out for the first time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivered) Reset() {
+	*x = Delivered{}
+	mi := &file_levee_v1_levee_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivered) ProtoMessage() {}
+
+func (x *Delivered) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivered.ProtoReflect.Descriptor instead.
+func (*Delivered) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Delivered) GetBatches() []byte {
+	if x != nil {
+		return x.Batches
+	}
+	return nil
+}
+
+func (x *Delivered) GetOffsets() []*Range {
+	if x != nil {
+		return x.Offsets
+	}
+	return nil
+}
+
+func (x *Delivered) GetCounts() []*Deliveries {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+type Deliveries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          int64                  `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	Count         int32                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"` // how often it was handed out, this time included
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Deliveries) Reset() {
+	*x = Deliveries{}
+	mi := &file_levee_v1_levee_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Deliveries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Deliveries) ProtoMessage() {}
+
+func (x *Deliveries) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Deliveries.ProtoReflect.Descriptor instead.
+func (*Deliveries) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Deliveries) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Deliveries) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *Deliveries) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type InitProducerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1332,7 +2055,7 @@ type InitProducerRequest struct {
 
 func (x *InitProducerRequest) Reset() {
 	*x = InitProducerRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[19]
+	mi := &file_levee_v1_levee_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +2067,7 @@ func (x *InitProducerRequest) String() string {
 func (*InitProducerRequest) ProtoMessage() {}
 
 func (x *InitProducerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[19]
+	mi := &file_levee_v1_levee_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +2080,7 @@ func (x *InitProducerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitProducerRequest.ProtoReflect.Descriptor instead.
 func (*InitProducerRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{19}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{26}
 }
 
 type InitProducerResponse struct {
@@ -1370,7 +2093,7 @@ type InitProducerResponse struct {
 
 func (x *InitProducerResponse) Reset() {
 	*x = InitProducerResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[20]
+	mi := &file_levee_v1_levee_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +2105,7 @@ func (x *InitProducerResponse) String() string {
 func (*InitProducerResponse) ProtoMessage() {}
 
 func (x *InitProducerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[20]
+	mi := &file_levee_v1_levee_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +2118,7 @@ func (x *InitProducerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitProducerResponse.ProtoReflect.Descriptor instead.
 func (*InitProducerResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{20}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InitProducerResponse) GetProducerId() int64 {
@@ -1421,7 +2144,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[21]
+	mi := &file_levee_v1_levee_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +2156,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[21]
+	mi := &file_levee_v1_levee_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +2169,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{21}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateNamespaceRequest) GetName() string {
@@ -1464,7 +2187,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[22]
+	mi := &file_levee_v1_levee_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2199,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[22]
+	mi := &file_levee_v1_levee_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2212,7 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{22}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{29}
 }
 
 type ListNamespacesRequest struct {
@@ -1500,7 +2223,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[23]
+	mi := &file_levee_v1_levee_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +2235,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[23]
+	mi := &file_levee_v1_levee_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +2248,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{23}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{30}
 }
 
 type ListNamespacesResponse struct {
@@ -1537,7 +2260,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[24]
+	mi := &file_levee_v1_levee_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +2272,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[24]
+	mi := &file_levee_v1_levee_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +2285,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{24}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1582,7 +2305,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_levee_v1_levee_proto_msgTypes[25]
+	mi := &file_levee_v1_levee_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +2317,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[25]
+	mi := &file_levee_v1_levee_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +2330,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{25}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Namespace) GetName() string {
@@ -1633,7 +2356,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[26]
+	mi := &file_levee_v1_levee_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +2368,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[26]
+	mi := &file_levee_v1_levee_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +2381,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{26}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -1676,7 +2399,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[27]
+	mi := &file_levee_v1_levee_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +2411,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[27]
+	mi := &file_levee_v1_levee_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +2424,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{27}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{34}
 }
 
 // TopicSettings are a topic's own; what is absent comes from the broker's defaults.
@@ -1718,7 +2441,7 @@ type TopicSettings struct {
 
 func (x *TopicSettings) Reset() {
 	*x = TopicSettings{}
-	mi := &file_levee_v1_levee_proto_msgTypes[28]
+	mi := &file_levee_v1_levee_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2453,7 @@ func (x *TopicSettings) String() string {
 func (*TopicSettings) ProtoMessage() {}
 
 func (x *TopicSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[28]
+	mi := &file_levee_v1_levee_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2466,7 @@ func (x *TopicSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicSettings.ProtoReflect.Descriptor instead.
 func (*TopicSettings) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{28}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TopicSettings) GetFsync() string {
@@ -1793,7 +2516,7 @@ type CreateTopicRequest struct {
 
 func (x *CreateTopicRequest) Reset() {
 	*x = CreateTopicRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[29]
+	mi := &file_levee_v1_levee_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +2528,7 @@ func (x *CreateTopicRequest) String() string {
 func (*CreateTopicRequest) ProtoMessage() {}
 
 func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[29]
+	mi := &file_levee_v1_levee_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +2541,7 @@ func (x *CreateTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicRequest.ProtoReflect.Descriptor instead.
 func (*CreateTopicRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{29}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateTopicRequest) GetName() string {
@@ -1858,7 +2581,7 @@ type CreateTopicResponse struct {
 
 func (x *CreateTopicResponse) Reset() {
 	*x = CreateTopicResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[30]
+	mi := &file_levee_v1_levee_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2593,7 @@ func (x *CreateTopicResponse) String() string {
 func (*CreateTopicResponse) ProtoMessage() {}
 
 func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[30]
+	mi := &file_levee_v1_levee_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2606,7 @@ func (x *CreateTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopicResponse.ProtoReflect.Descriptor instead.
 func (*CreateTopicResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{30}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateTopicResponse) GetTopic() *Topic {
@@ -1902,7 +2625,7 @@ type ListTopicsRequest struct {
 
 func (x *ListTopicsRequest) Reset() {
 	*x = ListTopicsRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[31]
+	mi := &file_levee_v1_levee_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2637,7 @@ func (x *ListTopicsRequest) String() string {
 func (*ListTopicsRequest) ProtoMessage() {}
 
 func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[31]
+	mi := &file_levee_v1_levee_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2650,7 @@ func (x *ListTopicsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsRequest.ProtoReflect.Descriptor instead.
 func (*ListTopicsRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{31}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListTopicsRequest) GetNamespace() string {
@@ -1946,7 +2669,7 @@ type ListTopicsResponse struct {
 
 func (x *ListTopicsResponse) Reset() {
 	*x = ListTopicsResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[32]
+	mi := &file_levee_v1_levee_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2681,7 @@ func (x *ListTopicsResponse) String() string {
 func (*ListTopicsResponse) ProtoMessage() {}
 
 func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[32]
+	mi := &file_levee_v1_levee_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2694,7 @@ func (x *ListTopicsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTopicsResponse.ProtoReflect.Descriptor instead.
 func (*ListTopicsResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{32}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListTopicsResponse) GetTopics() []*Topic {
@@ -1990,7 +2713,7 @@ type DescribeTopicRequest struct {
 
 func (x *DescribeTopicRequest) Reset() {
 	*x = DescribeTopicRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[33]
+	mi := &file_levee_v1_levee_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2725,7 @@ func (x *DescribeTopicRequest) String() string {
 func (*DescribeTopicRequest) ProtoMessage() {}
 
 func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[33]
+	mi := &file_levee_v1_levee_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2738,7 @@ func (x *DescribeTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTopicRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{33}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DescribeTopicRequest) GetName() string {
@@ -2037,7 +2760,7 @@ type DescribeTopicResponse struct {
 
 func (x *DescribeTopicResponse) Reset() {
 	*x = DescribeTopicResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[34]
+	mi := &file_levee_v1_levee_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2772,7 @@ func (x *DescribeTopicResponse) String() string {
 func (*DescribeTopicResponse) ProtoMessage() {}
 
 func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[34]
+	mi := &file_levee_v1_levee_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2785,7 @@ func (x *DescribeTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTopicResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTopicResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{34}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DescribeTopicResponse) GetTopic() *Topic {
@@ -2097,7 +2820,7 @@ type SetTopicRequest struct {
 
 func (x *SetTopicRequest) Reset() {
 	*x = SetTopicRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[35]
+	mi := &file_levee_v1_levee_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2832,7 @@ func (x *SetTopicRequest) String() string {
 func (*SetTopicRequest) ProtoMessage() {}
 
 func (x *SetTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[35]
+	mi := &file_levee_v1_levee_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2845,7 @@ func (x *SetTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicRequest.ProtoReflect.Descriptor instead.
 func (*SetTopicRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{35}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetTopicRequest) GetName() string {
@@ -2155,7 +2878,7 @@ type SetTopicResponse struct {
 
 func (x *SetTopicResponse) Reset() {
 	*x = SetTopicResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[36]
+	mi := &file_levee_v1_levee_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2890,7 @@ func (x *SetTopicResponse) String() string {
 func (*SetTopicResponse) ProtoMessage() {}
 
 func (x *SetTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[36]
+	mi := &file_levee_v1_levee_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2903,7 @@ func (x *SetTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTopicResponse.ProtoReflect.Descriptor instead.
 func (*SetTopicResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{36}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetTopicResponse) GetTopic() *Topic {
@@ -2199,7 +2922,7 @@ type DeleteTopicRequest struct {
 
 func (x *DeleteTopicRequest) Reset() {
 	*x = DeleteTopicRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[37]
+	mi := &file_levee_v1_levee_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2934,7 @@ func (x *DeleteTopicRequest) String() string {
 func (*DeleteTopicRequest) ProtoMessage() {}
 
 func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[37]
+	mi := &file_levee_v1_levee_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2947,7 @@ func (x *DeleteTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTopicRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{37}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteTopicRequest) GetName() string {
@@ -2242,7 +2965,7 @@ type DeleteTopicResponse struct {
 
 func (x *DeleteTopicResponse) Reset() {
 	*x = DeleteTopicResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[38]
+	mi := &file_levee_v1_levee_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2977,7 @@ func (x *DeleteTopicResponse) String() string {
 func (*DeleteTopicResponse) ProtoMessage() {}
 
 func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[38]
+	mi := &file_levee_v1_levee_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2990,7 @@ func (x *DeleteTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopicResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTopicResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{38}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{45}
 }
 
 type UnloadTopicRequest struct {
@@ -2279,7 +3002,7 @@ type UnloadTopicRequest struct {
 
 func (x *UnloadTopicRequest) Reset() {
 	*x = UnloadTopicRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[39]
+	mi := &file_levee_v1_levee_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +3014,7 @@ func (x *UnloadTopicRequest) String() string {
 func (*UnloadTopicRequest) ProtoMessage() {}
 
 func (x *UnloadTopicRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[39]
+	mi := &file_levee_v1_levee_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +3027,7 @@ func (x *UnloadTopicRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadTopicRequest.ProtoReflect.Descriptor instead.
 func (*UnloadTopicRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{39}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UnloadTopicRequest) GetName() string {
@@ -2322,7 +3045,7 @@ type UnloadTopicResponse struct {
 
 func (x *UnloadTopicResponse) Reset() {
 	*x = UnloadTopicResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[40]
+	mi := &file_levee_v1_levee_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +3057,7 @@ func (x *UnloadTopicResponse) String() string {
 func (*UnloadTopicResponse) ProtoMessage() {}
 
 func (x *UnloadTopicResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[40]
+	mi := &file_levee_v1_levee_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +3070,7 @@ func (x *UnloadTopicResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnloadTopicResponse.ProtoReflect.Descriptor instead.
 func (*UnloadTopicResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{40}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{47}
 }
 
 type Topic struct {
@@ -2366,7 +3089,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_levee_v1_levee_proto_msgTypes[41]
+	mi := &file_levee_v1_levee_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +3101,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[41]
+	mi := &file_levee_v1_levee_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +3114,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{41}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Topic) GetName() string {
@@ -2467,7 +3190,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_levee_v1_levee_proto_msgTypes[42]
+	mi := &file_levee_v1_levee_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +3202,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[42]
+	mi := &file_levee_v1_levee_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +3215,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{42}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Partition) GetPartition() int32 {
@@ -2568,7 +3291,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_levee_v1_levee_proto_msgTypes[43]
+	mi := &file_levee_v1_levee_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +3303,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[43]
+	mi := &file_levee_v1_levee_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +3316,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{43}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Exposure) GetFault() string {
@@ -2618,7 +3341,7 @@ type ServerInfoRequest struct {
 
 func (x *ServerInfoRequest) Reset() {
 	*x = ServerInfoRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[44]
+	mi := &file_levee_v1_levee_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +3353,7 @@ func (x *ServerInfoRequest) String() string {
 func (*ServerInfoRequest) ProtoMessage() {}
 
 func (x *ServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[44]
+	mi := &file_levee_v1_levee_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +3366,7 @@ func (x *ServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*ServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{44}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{51}
 }
 
 type ServerInfoResponse struct {
@@ -2663,7 +3386,7 @@ type ServerInfoResponse struct {
 
 func (x *ServerInfoResponse) Reset() {
 	*x = ServerInfoResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[45]
+	mi := &file_levee_v1_levee_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +3398,7 @@ func (x *ServerInfoResponse) String() string {
 func (*ServerInfoResponse) ProtoMessage() {}
 
 func (x *ServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[45]
+	mi := &file_levee_v1_levee_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +3411,7 @@ func (x *ServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*ServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{45}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ServerInfoResponse) GetVersion() string {
@@ -2750,6 +3473,1574 @@ func (x *ServerInfoResponse) GetPartitions() int32 {
 func (x *ServerInfoResponse) GetProblems() []string {
 	if x != nil {
 		return x.Problems
+	}
+	return nil
+}
+
+// SubscriptionSettings are a subscription's own; what is absent comes from the broker's defaults.
+type SubscriptionSettings struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	AckTimeoutMs         *int64                 `protobuf:"varint,1,opt,name=ack_timeout_ms,json=ackTimeoutMs,proto3,oneof" json:"ack_timeout_ms,omitempty"`                           // how long a lease lasts without a heartbeat; 0: for ever
+	MaxDeliveries        *int32                 `protobuf:"varint,2,opt,name=max_deliveries,json=maxDeliveries,proto3,oneof" json:"max_deliveries,omitempty"`                          // after that many poison decides; 0: no limit
+	RedeliveryDelayMs    *int64                 `protobuf:"varint,3,opt,name=redelivery_delay_ms,json=redeliveryDelayMs,proto3,oneof" json:"redelivery_delay_ms,omitempty"`            // before a record is handed out again
+	MaxRedeliveryDelayMs *int64                 `protobuf:"varint,4,opt,name=max_redelivery_delay_ms,json=maxRedeliveryDelayMs,proto3,oneof" json:"max_redelivery_delay_ms,omitempty"` // bound of exponential backoff
+	Backoff              *string                `protobuf:"bytes,5,opt,name=backoff,proto3,oneof" json:"backoff,omitempty"`                                                            // fixed, exponential
+	Poison               *string                `protobuf:"bytes,6,opt,name=poison,proto3,oneof" json:"poison,omitempty"`                                                              // dead_letter, block, drop
+	DeadLetterTopic      *string                `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3,oneof" json:"dead_letter_topic,omitempty"`                   // default: <topic>-<subscription>-dlq
+	WindowMessages       *int32                 `protobuf:"varint,8,opt,name=window_messages,json=windowMessages,proto3,oneof" json:"window_messages,omitempty"`                       // unsettled records of one consumer
+	WindowBytes          *int64                 `protobuf:"varint,9,opt,name=window_bytes,json=windowBytes,proto3,oneof" json:"window_bytes,omitempty"`
+	TotalMessages        *int32                 `protobuf:"varint,10,opt,name=total_messages,json=totalMessages,proto3,oneof" json:"total_messages,omitempty"` // unsettled records of a partition
+	TotalBytes           *int64                 `protobuf:"varint,11,opt,name=total_bytes,json=totalBytes,proto3,oneof" json:"total_bytes,omitempty"`
+	KeyInFlight          *int32                 `protobuf:"varint,12,opt,name=key_in_flight,json=keyInFlight,proto3,oneof" json:"key_in_flight,omitempty"`       // key_shared: unsettled records of one key
+	OnTrimmed            *string                `protobuf:"bytes,13,opt,name=on_trimmed,json=onTrimmed,proto3,oneof" json:"on_trimmed,omitempty"`                // fail, skip_to_oldest
+	ExpireAfterMs        *int64                 `protobuf:"varint,14,opt,name=expire_after_ms,json=expireAfterMs,proto3,oneof" json:"expire_after_ms,omitempty"` // removed when unused for so long; 0: never
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *SubscriptionSettings) Reset() {
+	*x = SubscriptionSettings{}
+	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionSettings) ProtoMessage() {}
+
+func (x *SubscriptionSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionSettings.ProtoReflect.Descriptor instead.
+func (*SubscriptionSettings) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *SubscriptionSettings) GetAckTimeoutMs() int64 {
+	if x != nil && x.AckTimeoutMs != nil {
+		return *x.AckTimeoutMs
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetMaxDeliveries() int32 {
+	if x != nil && x.MaxDeliveries != nil {
+		return *x.MaxDeliveries
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetRedeliveryDelayMs() int64 {
+	if x != nil && x.RedeliveryDelayMs != nil {
+		return *x.RedeliveryDelayMs
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetMaxRedeliveryDelayMs() int64 {
+	if x != nil && x.MaxRedeliveryDelayMs != nil {
+		return *x.MaxRedeliveryDelayMs
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetBackoff() string {
+	if x != nil && x.Backoff != nil {
+		return *x.Backoff
+	}
+	return ""
+}
+
+func (x *SubscriptionSettings) GetPoison() string {
+	if x != nil && x.Poison != nil {
+		return *x.Poison
+	}
+	return ""
+}
+
+func (x *SubscriptionSettings) GetDeadLetterTopic() string {
+	if x != nil && x.DeadLetterTopic != nil {
+		return *x.DeadLetterTopic
+	}
+	return ""
+}
+
+func (x *SubscriptionSettings) GetWindowMessages() int32 {
+	if x != nil && x.WindowMessages != nil {
+		return *x.WindowMessages
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetWindowBytes() int64 {
+	if x != nil && x.WindowBytes != nil {
+		return *x.WindowBytes
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetTotalMessages() int32 {
+	if x != nil && x.TotalMessages != nil {
+		return *x.TotalMessages
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetTotalBytes() int64 {
+	if x != nil && x.TotalBytes != nil {
+		return *x.TotalBytes
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetKeyInFlight() int32 {
+	if x != nil && x.KeyInFlight != nil {
+		return *x.KeyInFlight
+	}
+	return 0
+}
+
+func (x *SubscriptionSettings) GetOnTrimmed() string {
+	if x != nil && x.OnTrimmed != nil {
+		return *x.OnTrimmed
+	}
+	return ""
+}
+
+func (x *SubscriptionSettings) GetExpireAfterMs() int64 {
+	if x != nil && x.ExpireAfterMs != nil {
+		return *x.ExpireAfterMs
+	}
+	return 0
+}
+
+// Position is a place in a partition; none: earliest.
+type Position struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to At:
+	//
+	//	*Position_Earliest
+	//	*Position_Latest
+	//	*Position_Offset
+	//	*Position_TimeMs
+	At            isPosition_At `protobuf_oneof:"at"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Position) Reset() {
+	*x = Position{}
+	mi := &file_levee_v1_levee_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Position) ProtoMessage() {}
+
+func (x *Position) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Position.ProtoReflect.Descriptor instead.
+func (*Position) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Position) GetAt() isPosition_At {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Position) GetEarliest() bool {
+	if x != nil {
+		if x, ok := x.At.(*Position_Earliest); ok {
+			return x.Earliest
+		}
+	}
+	return false
+}
+
+func (x *Position) GetLatest() bool {
+	if x != nil {
+		if x, ok := x.At.(*Position_Latest); ok {
+			return x.Latest
+		}
+	}
+	return false
+}
+
+func (x *Position) GetOffset() int64 {
+	if x != nil {
+		if x, ok := x.At.(*Position_Offset); ok {
+			return x.Offset
+		}
+	}
+	return 0
+}
+
+func (x *Position) GetTimeMs() int64 {
+	if x != nil {
+		if x, ok := x.At.(*Position_TimeMs); ok {
+			return x.TimeMs
+		}
+	}
+	return 0
+}
+
+type isPosition_At interface {
+	isPosition_At()
+}
+
+type Position_Earliest struct {
+	Earliest bool `protobuf:"varint,1,opt,name=earliest,proto3,oneof"`
+}
+
+type Position_Latest struct {
+	Latest bool `protobuf:"varint,2,opt,name=latest,proto3,oneof"`
+}
+
+type Position_Offset struct {
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3,oneof"`
+}
+
+type Position_TimeMs struct {
+	TimeMs int64 `protobuf:"varint,4,opt,name=time_ms,json=timeMs,proto3,oneof"` // the first record at or after it
+}
+
+func (*Position_Earliest) isPosition_At() {}
+
+func (*Position_Latest) isPosition_At() {}
+
+func (*Position_Offset) isPosition_At() {}
+
+func (*Position_TimeMs) isPosition_At() {}
+
+type CreateSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`   // exclusive (default), shared, failover, key_shared
+	Start         *Position              `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"` // in each partition
+	Settings      *SubscriptionSettings  `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSubscriptionRequest) Reset() {
+	*x = CreateSubscriptionRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSubscriptionRequest) ProtoMessage() {}
+
+func (x *CreateSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*CreateSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *CreateSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *CreateSubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateSubscriptionRequest) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *CreateSubscriptionRequest) GetStart() *Position {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *CreateSubscriptionRequest) GetSettings() *SubscriptionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type CreateSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subscription  *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSubscriptionResponse) Reset() {
+	*x = CreateSubscriptionResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSubscriptionResponse) ProtoMessage() {}
+
+func (x *CreateSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*CreateSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *CreateSubscriptionResponse) GetSubscription() *Subscription {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+type ListSubscriptionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSubscriptionsRequest) Reset() {
+	*x = ListSubscriptionsRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSubscriptionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSubscriptionsRequest) ProtoMessage() {}
+
+func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *ListSubscriptionsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+type ListSubscriptionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subscriptions []*Subscription        `protobuf:"bytes,1,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSubscriptionsResponse) Reset() {
+	*x = ListSubscriptionsResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSubscriptionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSubscriptionsResponse) ProtoMessage() {}
+
+func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSubscriptionsResponse.ProtoReflect.Descriptor instead.
+func (*ListSubscriptionsResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *ListSubscriptionsResponse) GetSubscriptions() []*Subscription {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
+type DescribeSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeSubscriptionRequest) Reset() {
+	*x = DescribeSubscriptionRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeSubscriptionRequest) ProtoMessage() {}
+
+func (x *DescribeSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*DescribeSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *DescribeSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DescribeSubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DescribeSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subscription  *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeSubscriptionResponse) Reset() {
+	*x = DescribeSubscriptionResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeSubscriptionResponse) ProtoMessage() {}
+
+func (x *DescribeSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*DescribeSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *DescribeSubscriptionResponse) GetSubscription() *Subscription {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+type SetSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Settings      *SubscriptionSettings  `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"` // fields that are present change
+	Unset         []string               `protobuf:"bytes,4,rep,name=unset,proto3" json:"unset,omitempty"`       // names of fields to return to the broker's default
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSubscriptionRequest) Reset() {
+	*x = SetSubscriptionRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSubscriptionRequest) ProtoMessage() {}
+
+func (x *SetSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*SetSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *SetSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *SetSubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetSubscriptionRequest) GetSettings() *SubscriptionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *SetSubscriptionRequest) GetUnset() []string {
+	if x != nil {
+		return x.Unset
+	}
+	return nil
+}
+
+type SetSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subscription  *Subscription          `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSubscriptionResponse) Reset() {
+	*x = SetSubscriptionResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSubscriptionResponse) ProtoMessage() {}
+
+func (x *SetSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*SetSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *SetSubscriptionResponse) GetSubscription() *Subscription {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+type SeekSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Partition     int32                  `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"` // -1: all
+	To            *Position              `protobuf:"bytes,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekSubscriptionRequest) Reset() {
+	*x = SeekSubscriptionRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekSubscriptionRequest) ProtoMessage() {}
+
+func (x *SeekSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*SeekSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *SeekSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *SeekSubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SeekSubscriptionRequest) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SeekSubscriptionRequest) GetTo() *Position {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+type SeekSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekSubscriptionResponse) Reset() {
+	*x = SeekSubscriptionResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekSubscriptionResponse) ProtoMessage() {}
+
+func (x *SeekSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*SeekSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{64}
+}
+
+type DeleteSubscriptionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSubscriptionRequest) Reset() {
+	*x = DeleteSubscriptionRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSubscriptionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSubscriptionRequest) ProtoMessage() {}
+
+func (x *DeleteSubscriptionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSubscriptionRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSubscriptionRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *DeleteSubscriptionRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DeleteSubscriptionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteSubscriptionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSubscriptionResponse) Reset() {
+	*x = DeleteSubscriptionResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSubscriptionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSubscriptionResponse) ProtoMessage() {}
+
+func (x *DeleteSubscriptionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSubscriptionResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSubscriptionResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{66}
+}
+
+type Subscription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"` // namespace/name
+	TopicId       []byte                 `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Settings      *SubscriptionSettings  `protobuf:"bytes,5,opt,name=settings,proto3" json:"settings,omitempty"`   // as set
+	Effective     *SubscriptionSettings  `protobuf:"bytes,6,opt,name=effective,proto3" json:"effective,omitempty"` // with the broker's defaults filled in
+	CreatedMs     int64                  `protobuf:"varint,7,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	Parts         []*SubscriptionPart    `protobuf:"bytes,8,rep,name=parts,proto3" json:"parts,omitempty"` // by number
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subscription) Reset() {
+	*x = Subscription{}
+	mi := &file_levee_v1_levee_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subscription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subscription) ProtoMessage() {}
+
+func (x *Subscription) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
+func (*Subscription) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *Subscription) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Subscription) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *Subscription) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Subscription) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Subscription) GetSettings() *SubscriptionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *Subscription) GetEffective() *SubscriptionSettings {
+	if x != nil {
+		return x.Effective
+	}
+	return nil
+}
+
+func (x *Subscription) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *Subscription) GetParts() []*SubscriptionPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+type SubscriptionPart struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Partition     int32                   `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Position      int64                   `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`                 // everything below it is settled
+	End           int64                   `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`                           // next offset readers of the partition will see
+	First         int64                   `protobuf:"varint,4,opt,name=first,proto3" json:"first,omitempty"`                       // oldest offset retained
+	Backlog       int64                   `protobuf:"varint,5,opt,name=backlog,proto3" json:"backlog,omitempty"`                   // offsets up to the end that are not settled
+	Settled       int64                   `protobuf:"varint,6,opt,name=settled,proto3" json:"settled,omitempty"`                   // offsets above the position that are
+	InFlight      int32                   `protobuf:"varint,7,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"` // records handed out and not settled
+	Redelivering  int32                   `protobuf:"varint,8,opt,name=redelivering,proto3" json:"redelivering,omitempty"`         // records that wait to be handed out again
+	Delayed       int32                   `protobuf:"varint,9,opt,name=delayed,proto3" json:"delayed,omitempty"`                   // records that wait for their time
+	State         string                  `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`                       // idle, active, "blocked: why" or "failed: why"
+	Consumers     []*SubscriptionConsumer `protobuf:"bytes,11,rep,name=consumers,proto3" json:"consumers,omitempty"`               // connected ones
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscriptionPart) Reset() {
+	*x = SubscriptionPart{}
+	mi := &file_levee_v1_levee_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionPart) ProtoMessage() {}
+
+func (x *SubscriptionPart) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionPart.ProtoReflect.Descriptor instead.
+func (*SubscriptionPart) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *SubscriptionPart) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetBacklog() int64 {
+	if x != nil {
+		return x.Backlog
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetSettled() int64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetInFlight() int32 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetRedelivering() int32 {
+	if x != nil {
+		return x.Redelivering
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetDelayed() int32 {
+	if x != nil {
+		return x.Delayed
+	}
+	return 0
+}
+
+func (x *SubscriptionPart) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SubscriptionPart) GetConsumers() []*SubscriptionConsumer {
+	if x != nil {
+		return x.Consumers
+	}
+	return nil
+}
+
+type SubscriptionConsumer struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Active         bool                   `protobuf:"varint,2,opt,name=active,proto3" json:"active,omitempty"`       // false: standby of a failover subscription
+	Unsettled      int32                  `protobuf:"varint,3,opt,name=unsettled,proto3" json:"unsettled,omitempty"` // records it was handed out
+	UnsettledBytes int64                  `protobuf:"varint,4,opt,name=unsettled_bytes,json=unsettledBytes,proto3" json:"unsettled_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SubscriptionConsumer) Reset() {
+	*x = SubscriptionConsumer{}
+	mi := &file_levee_v1_levee_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionConsumer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionConsumer) ProtoMessage() {}
+
+func (x *SubscriptionConsumer) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionConsumer.ProtoReflect.Descriptor instead.
+func (*SubscriptionConsumer) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *SubscriptionConsumer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SubscriptionConsumer) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *SubscriptionConsumer) GetUnsettled() int32 {
+	if x != nil {
+		return x.Unsettled
+	}
+	return 0
+}
+
+func (x *SubscriptionConsumer) GetUnsettledBytes() int64 {
+	if x != nil {
+		return x.UnsettledBytes
+	}
+	return 0
+}
+
+type ListDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`  // of the subscription
+	Most          int32                  `protobuf:"varint,3,opt,name=most,proto3" json:"most,omitempty"` // at most so many; 0: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ListDeadLettersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetMost() int32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+type ListDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Letters       []*DeadLetter          `protobuf:"bytes,1,rep,name=letters,proto3" json:"letters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
+	if x != nil {
+		return x.Letters
+	}
+	return nil
+}
+
+type RedriveDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersRequest) Reset() {
+	*x = RedriveDeadLettersRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersRequest) ProtoMessage() {}
+
+func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *RedriveDeadLettersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RedriveDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Redriven      int64                  `protobuf:"varint,1,opt,name=redriven,proto3" json:"redriven,omitempty"` // so far
+	Done          bool                   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`         // in the last message
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersResponse) Reset() {
+	*x = RedriveDeadLettersResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersResponse) ProtoMessage() {}
+
+func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *RedriveDeadLettersResponse) GetRedriven() int64 {
+	if x != nil {
+		return x.Redriven
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+type PurgeDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersRequest) Reset() {
+	*x = PurgeDeadLettersRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersRequest) ProtoMessage() {}
+
+func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *PurgeDeadLettersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PurgeDeadLettersRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type PurgeDeadLettersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Purged        int64                  `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeDeadLettersResponse) Reset() {
+	*x = PurgeDeadLettersResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeDeadLettersResponse) ProtoMessage() {}
+
+func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *PurgeDeadLettersResponse) GetPurged() int64 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
+type DeadLetter struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Topic           string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`    // where it lies
+	Offset          int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"` // where it lies there
+	SourcePartition int32                  `protobuf:"varint,3,opt,name=source_partition,json=sourcePartition,proto3" json:"source_partition,omitempty"`
+	SourceOffset    int64                  `protobuf:"varint,4,opt,name=source_offset,json=sourceOffset,proto3" json:"source_offset,omitempty"`
+	Reason          string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Deliveries      int32                  `protobuf:"varint,6,opt,name=deliveries,proto3" json:"deliveries,omitempty"`       // how often it was handed out
+	TimeMs          int64                  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"` // when it was given up
+	Record          *Record                `protobuf:"bytes,8,opt,name=record,proto3" json:"record,omitempty"`                // as it was published
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_levee_v1_levee_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *DeadLetter) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetSourcePartition() int32 {
+	if x != nil {
+		return x.SourcePartition
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetSourceOffset() int64 {
+	if x != nil {
+		return x.SourceOffset
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetDeliveries() int32 {
+	if x != nil {
+		return x.Deliveries
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetRecord() *Record {
+	if x != nil {
+		return x.Record
 	}
 	return nil
 }
@@ -2860,7 +5151,75 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\adropped\x18\x03 \x01(\x03R\adropped\"?\n" +
 	"\aTrimmed\x12\x1c\n" +
 	"\trequested\x18\x01 \x01(\x03R\trequested\x12\x16\n" +
-	"\x06oldest\x18\x02 \x01(\x03R\x06oldest\"\x15\n" +
+	"\x06oldest\x18\x02 \x01(\x03R\x06oldest\"\xa3\x02\n" +
+	"\x0eConsumeRequest\x12)\n" +
+	"\x04open\x18\x01 \x01(\v2\x15.levee.v1.OpenConsumeR\x04open\x12(\n" +
+	"\x06credit\x18\x02 \x01(\v2\x10.levee.v1.CreditR\x06credit\x12#\n" +
+	"\x04acks\x18\x03 \x03(\v2\x0f.levee.v1.RangeR\x04acks\x12\x1b\n" +
+	"\tack_below\x18\x04 \x01(\x03R\backBelow\x12\"\n" +
+	"\rhas_ack_below\x18\x05 \x01(\bR\vhasAckBelow\x12$\n" +
+	"\x05nacks\x18\x06 \x03(\v2\x0e.levee.v1.NackR\x05nacks\x12\x1c\n" +
+	"\theartbeat\x18\a \x01(\bR\theartbeat\x12\x12\n" +
+	"\x04save\x18\b \x01(\x04R\x04save\"\x86\x04\n" +
+	"\vOpenConsume\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\x05R\tpartition\x12\"\n" +
+	"\fsubscription\x18\x04 \x01(\tR\fsubscription\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x16\n" +
+	"\x06create\x18\x06 \x01(\bR\x06create\x12\x1c\n" +
+	"\bearliest\x18\a \x01(\bH\x00R\bearliest\x12\x18\n" +
+	"\x06latest\x18\b \x01(\bH\x00R\x06latest\x12\x18\n" +
+	"\x06offset\x18\t \x01(\x03H\x00R\x06offset\x12\x19\n" +
+	"\atime_ms\x18\n" +
+	" \x01(\x03H\x00R\x06timeMs\x12\x12\n" +
+	"\x04name\x18\v \x01(\tR\x04name\x12\x1a\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12\x1f\n" +
+	"\vkey_filters\x18\r \x03(\tR\n" +
+	"keyFilters\x12'\n" +
+	"\x0fwindow_messages\x18\x0e \x01(\x05R\x0ewindowMessages\x12!\n" +
+	"\fwindow_bytes\x18\x0f \x01(\x03R\vwindowBytes\x12\x1b\n" +
+	"\tmax_bytes\x18\x10 \x01(\x05R\bmaxBytes\x12(\n" +
+	"\x10max_record_bytes\x18\x11 \x01(\x05R\x0emaxRecordBytesB\a\n" +
+	"\x05start\"r\n" +
+	"\x04Nack\x12%\n" +
+	"\x05range\x18\x01 \x01(\v2\x0f.levee.v1.RangeR\x05range\x12\x1e\n" +
+	"\bdelay_ms\x18\x02 \x01(\x03H\x00R\adelayMs\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reasonB\v\n" +
+	"\t_delay_ms\"\x95\x03\n" +
+	"\x0fConsumeResponse\x121\n" +
+	"\tconsuming\x18\x01 \x01(\v2\x13.levee.v1.ConsumingR\tconsuming\x121\n" +
+	"\tdelivered\x18\x02 \x01(\v2\x13.levee.v1.DeliveredR\tdelivered\x12\x16\n" +
+	"\x06active\x18\x03 \x01(\bR\x06active\x12\x18\n" +
+	"\astandby\x18\x04 \x01(\bR\astandby\x12#\n" +
+	"\x04lost\x18\x05 \x01(\v2\x0f.levee.v1.RangeR\x04lost\x12)\n" +
+	"\askipped\x18\x06 \x01(\v2\x0f.levee.v1.RangeR\askipped\x12+\n" +
+	"\atrimmed\x18\a \x01(\v2\x11.levee.v1.TrimmedR\atrimmed\x12%\n" +
+	"\x05ended\x18\b \x01(\v2\x0f.levee.v1.ErrorR\x05ended\x12\x14\n" +
+	"\x05saved\x18\t \x01(\x04R\x05saved\x120\n" +
+	"\vsave_failed\x18\n" +
+	" \x01(\v2\x0f.levee.v1.ErrorR\n" +
+	"saveFailed\"\xe4\x01\n" +
+	"\tConsuming\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x01(\x05R\n" +
+	"partitions\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1a\n" +
+	"\breliable\x18\x06 \x01(\bR\breliable\x12\x16\n" +
+	"\x06active\x18\a \x01(\bR\x06active\x12$\n" +
+	"\x0eack_timeout_ms\x18\b \x01(\x03R\fackTimeoutMs\"~\n" +
+	"\tDelivered\x12\x18\n" +
+	"\abatches\x18\x01 \x01(\fR\abatches\x12)\n" +
+	"\aoffsets\x18\x02 \x03(\v2\x0f.levee.v1.RangeR\aoffsets\x12,\n" +
+	"\x06counts\x18\x03 \x03(\v2\x14.levee.v1.DeliveriesR\x06counts\"F\n" +
+	"\n" +
+	"Deliveries\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x05R\x05count\"\x15\n" +
 	"\x13InitProducerRequest\"M\n" +
 	"\x14InitProducerResponse\x12\x1f\n" +
 	"\vproducer_id\x18\x01 \x01(\x03R\n" +
@@ -2964,12 +5323,144 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\b \x01(\x05R\n" +
 	"partitions\x12\x1a\n" +
-	"\bproblems\x18\t \x03(\tR\bproblems2\xb1\x02\n" +
+	"\bproblems\x18\t \x03(\tR\bproblems\"\xf1\x06\n" +
+	"\x14SubscriptionSettings\x12)\n" +
+	"\x0eack_timeout_ms\x18\x01 \x01(\x03H\x00R\fackTimeoutMs\x88\x01\x01\x12*\n" +
+	"\x0emax_deliveries\x18\x02 \x01(\x05H\x01R\rmaxDeliveries\x88\x01\x01\x123\n" +
+	"\x13redelivery_delay_ms\x18\x03 \x01(\x03H\x02R\x11redeliveryDelayMs\x88\x01\x01\x12:\n" +
+	"\x17max_redelivery_delay_ms\x18\x04 \x01(\x03H\x03R\x14maxRedeliveryDelayMs\x88\x01\x01\x12\x1d\n" +
+	"\abackoff\x18\x05 \x01(\tH\x04R\abackoff\x88\x01\x01\x12\x1b\n" +
+	"\x06poison\x18\x06 \x01(\tH\x05R\x06poison\x88\x01\x01\x12/\n" +
+	"\x11dead_letter_topic\x18\a \x01(\tH\x06R\x0fdeadLetterTopic\x88\x01\x01\x12,\n" +
+	"\x0fwindow_messages\x18\b \x01(\x05H\aR\x0ewindowMessages\x88\x01\x01\x12&\n" +
+	"\fwindow_bytes\x18\t \x01(\x03H\bR\vwindowBytes\x88\x01\x01\x12*\n" +
+	"\x0etotal_messages\x18\n" +
+	" \x01(\x05H\tR\rtotalMessages\x88\x01\x01\x12$\n" +
+	"\vtotal_bytes\x18\v \x01(\x03H\n" +
+	"R\n" +
+	"totalBytes\x88\x01\x01\x12'\n" +
+	"\rkey_in_flight\x18\f \x01(\x05H\vR\vkeyInFlight\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"on_trimmed\x18\r \x01(\tH\fR\tonTrimmed\x88\x01\x01\x12+\n" +
+	"\x0fexpire_after_ms\x18\x0e \x01(\x03H\rR\rexpireAfterMs\x88\x01\x01B\x11\n" +
+	"\x0f_ack_timeout_msB\x11\n" +
+	"\x0f_max_deliveriesB\x16\n" +
+	"\x14_redelivery_delay_msB\x1a\n" +
+	"\x18_max_redelivery_delay_msB\n" +
+	"\n" +
+	"\b_backoffB\t\n" +
+	"\a_poisonB\x14\n" +
+	"\x12_dead_letter_topicB\x12\n" +
+	"\x10_window_messagesB\x0f\n" +
+	"\r_window_bytesB\x11\n" +
+	"\x0f_total_messagesB\x0e\n" +
+	"\f_total_bytesB\x10\n" +
+	"\x0e_key_in_flightB\r\n" +
+	"\v_on_trimmedB\x12\n" +
+	"\x10_expire_after_ms\"}\n" +
+	"\bPosition\x12\x1c\n" +
+	"\bearliest\x18\x01 \x01(\bH\x00R\bearliest\x12\x18\n" +
+	"\x06latest\x18\x02 \x01(\bH\x00R\x06latest\x12\x18\n" +
+	"\x06offset\x18\x03 \x01(\x03H\x00R\x06offset\x12\x19\n" +
+	"\atime_ms\x18\x04 \x01(\x03H\x00R\x06timeMsB\x04\n" +
+	"\x02at\"\xbf\x01\n" +
+	"\x19CreateSubscriptionRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12(\n" +
+	"\x05start\x18\x04 \x01(\v2\x12.levee.v1.PositionR\x05start\x12:\n" +
+	"\bsettings\x18\x05 \x01(\v2\x1e.levee.v1.SubscriptionSettingsR\bsettings\"X\n" +
+	"\x1aCreateSubscriptionResponse\x12:\n" +
+	"\fsubscription\x18\x01 \x01(\v2\x16.levee.v1.SubscriptionR\fsubscription\"0\n" +
+	"\x18ListSubscriptionsRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"Y\n" +
+	"\x19ListSubscriptionsResponse\x12<\n" +
+	"\rsubscriptions\x18\x01 \x03(\v2\x16.levee.v1.SubscriptionR\rsubscriptions\"G\n" +
+	"\x1bDescribeSubscriptionRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"Z\n" +
+	"\x1cDescribeSubscriptionResponse\x12:\n" +
+	"\fsubscription\x18\x01 \x01(\v2\x16.levee.v1.SubscriptionR\fsubscription\"\x94\x01\n" +
+	"\x16SetSubscriptionRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12:\n" +
+	"\bsettings\x18\x03 \x01(\v2\x1e.levee.v1.SubscriptionSettingsR\bsettings\x12\x14\n" +
+	"\x05unset\x18\x04 \x03(\tR\x05unset\"U\n" +
+	"\x17SetSubscriptionResponse\x12:\n" +
+	"\fsubscription\x18\x01 \x01(\v2\x16.levee.v1.SubscriptionR\fsubscription\"\x85\x01\n" +
+	"\x17SeekSubscriptionRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\x05R\tpartition\x12\"\n" +
+	"\x02to\x18\x04 \x01(\v2\x12.levee.v1.PositionR\x02to\"\x1a\n" +
+	"\x18SeekSubscriptionResponse\"E\n" +
+	"\x19DeleteSubscriptionRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x1c\n" +
+	"\x1aDeleteSubscriptionResponse\"\xb2\x02\n" +
+	"\fSubscription\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12:\n" +
+	"\bsettings\x18\x05 \x01(\v2\x1e.levee.v1.SubscriptionSettingsR\bsettings\x12<\n" +
+	"\teffective\x18\x06 \x01(\v2\x1e.levee.v1.SubscriptionSettingsR\teffective\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\a \x01(\x03R\tcreatedMs\x120\n" +
+	"\x05parts\x18\b \x03(\v2\x1a.levee.v1.SubscriptionPartR\x05parts\"\xd7\x02\n" +
+	"\x10SubscriptionPart\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\x03R\x03end\x12\x14\n" +
+	"\x05first\x18\x04 \x01(\x03R\x05first\x12\x18\n" +
+	"\abacklog\x18\x05 \x01(\x03R\abacklog\x12\x18\n" +
+	"\asettled\x18\x06 \x01(\x03R\asettled\x12\x1b\n" +
+	"\tin_flight\x18\a \x01(\x05R\binFlight\x12\"\n" +
+	"\fredelivering\x18\b \x01(\x05R\fredelivering\x12\x18\n" +
+	"\adelayed\x18\t \x01(\x05R\adelayed\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\tR\x05state\x12<\n" +
+	"\tconsumers\x18\v \x03(\v2\x1e.levee.v1.SubscriptionConsumerR\tconsumers\"\x89\x01\n" +
+	"\x14SubscriptionConsumer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06active\x18\x02 \x01(\bR\x06active\x12\x1c\n" +
+	"\tunsettled\x18\x03 \x01(\x05R\tunsettled\x12'\n" +
+	"\x0funsettled_bytes\x18\x04 \x01(\x03R\x0eunsettledBytes\"V\n" +
+	"\x16ListDeadLettersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\x05R\x04most\"I\n" +
+	"\x17ListDeadLettersResponse\x12.\n" +
+	"\aletters\x18\x01 \x03(\v2\x14.levee.v1.DeadLetterR\aletters\"E\n" +
+	"\x19RedriveDeadLettersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"L\n" +
+	"\x1aRedriveDeadLettersResponse\x12\x1a\n" +
+	"\bredriven\x18\x01 \x01(\x03R\bredriven\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\"C\n" +
+	"\x17PurgeDeadLettersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"2\n" +
+	"\x18PurgeDeadLettersResponse\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\x03R\x06purged\"\x85\x02\n" +
+	"\n" +
+	"DeadLetter\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12)\n" +
+	"\x10source_partition\x18\x03 \x01(\x05R\x0fsourcePartition\x12#\n" +
+	"\rsource_offset\x18\x04 \x01(\x03R\fsourceOffset\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1e\n" +
+	"\n" +
+	"deliveries\x18\x06 \x01(\x05R\n" +
+	"deliveries\x12\x17\n" +
+	"\atime_ms\x18\a \x01(\x03R\x06timeMs\x12(\n" +
+	"\x06record\x18\b \x01(\v2\x10.levee.v1.RecordR\x06record2\xf5\x02\n" +
 	"\x06Stream\x12B\n" +
 	"\aPublish\x12\x18.levee.v1.PublishRequest\x1a\x19.levee.v1.PublishResponse(\x010\x01\x12J\n" +
 	"\vPublishOnce\x12\x1c.levee.v1.PublishOnceRequest\x1a\x1d.levee.v1.PublishOnceResponse\x12H\n" +
 	"\tSubscribe\x12\x1a.levee.v1.SubscribeRequest\x1a\x1b.levee.v1.SubscribeResponse(\x010\x01\x12M\n" +
-	"\fInitProducer\x12\x1d.levee.v1.InitProducerRequest\x1a\x1e.levee.v1.InitProducerResponse2\x97\x06\n" +
+	"\fInitProducer\x12\x1d.levee.v1.InitProducerRequest\x1a\x1e.levee.v1.InitProducerResponse\x12B\n" +
+	"\aConsume\x12\x18.levee.v1.ConsumeRequest\x1a\x19.levee.v1.ConsumeResponse(\x010\x012\xe9\f\n" +
 	"\x05Admin\x12V\n" +
 	"\x0fCreateNamespace\x12 .levee.v1.CreateNamespaceRequest\x1a!.levee.v1.CreateNamespaceResponse\x12S\n" +
 	"\x0eListNamespaces\x12\x1f.levee.v1.ListNamespacesRequest\x1a .levee.v1.ListNamespacesResponse\x12V\n" +
@@ -2982,7 +5473,16 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\vDeleteTopic\x12\x1c.levee.v1.DeleteTopicRequest\x1a\x1d.levee.v1.DeleteTopicResponse\x12J\n" +
 	"\vUnloadTopic\x12\x1c.levee.v1.UnloadTopicRequest\x1a\x1d.levee.v1.UnloadTopicResponse\x12G\n" +
 	"\n" +
-	"ServerInfo\x12\x1b.levee.v1.ServerInfoRequest\x1a\x1c.levee.v1.ServerInfoResponseB/Z-github.com/leveemq/levee/api/levee/v1;leveev1b\x06proto3"
+	"ServerInfo\x12\x1b.levee.v1.ServerInfoRequest\x1a\x1c.levee.v1.ServerInfoResponse\x12_\n" +
+	"\x12CreateSubscription\x12#.levee.v1.CreateSubscriptionRequest\x1a$.levee.v1.CreateSubscriptionResponse\x12\\\n" +
+	"\x11ListSubscriptions\x12\".levee.v1.ListSubscriptionsRequest\x1a#.levee.v1.ListSubscriptionsResponse\x12e\n" +
+	"\x14DescribeSubscription\x12%.levee.v1.DescribeSubscriptionRequest\x1a&.levee.v1.DescribeSubscriptionResponse\x12V\n" +
+	"\x0fSetSubscription\x12 .levee.v1.SetSubscriptionRequest\x1a!.levee.v1.SetSubscriptionResponse\x12Y\n" +
+	"\x10SeekSubscription\x12!.levee.v1.SeekSubscriptionRequest\x1a\".levee.v1.SeekSubscriptionResponse\x12_\n" +
+	"\x12DeleteSubscription\x12#.levee.v1.DeleteSubscriptionRequest\x1a$.levee.v1.DeleteSubscriptionResponse\x12X\n" +
+	"\x0fListDeadLetters\x12 .levee.v1.ListDeadLettersRequest\x1a!.levee.v1.ListDeadLettersResponse0\x01\x12a\n" +
+	"\x12RedriveDeadLetters\x12#.levee.v1.RedriveDeadLettersRequest\x1a$.levee.v1.RedriveDeadLettersResponse0\x01\x12Y\n" +
+	"\x10PurgeDeadLetters\x12!.levee.v1.PurgeDeadLettersRequest\x1a\".levee.v1.PurgeDeadLettersResponseB/Z-github.com/leveemq/levee/api/levee/v1;leveev1b\x06proto3"
 
 var (
 	file_levee_v1_levee_proto_rawDescOnce sync.Once
@@ -2996,55 +5496,86 @@ func file_levee_v1_levee_proto_rawDescGZIP() []byte {
 	return file_levee_v1_levee_proto_rawDescData
 }
 
-var file_levee_v1_levee_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_levee_v1_levee_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_levee_v1_levee_proto_goTypes = []any{
-	(*PublishRequest)(nil),          // 0: levee.v1.PublishRequest
-	(*OpenPublish)(nil),             // 1: levee.v1.OpenPublish
-	(*Batch)(nil),                   // 2: levee.v1.Batch
-	(*PublishResponse)(nil),         // 3: levee.v1.PublishResponse
-	(*Opened)(nil),                  // 4: levee.v1.Opened
-	(*Ack)(nil),                     // 5: levee.v1.Ack
-	(*Range)(nil),                   // 6: levee.v1.Range
-	(*Error)(nil),                   // 7: levee.v1.Error
-	(*Header)(nil),                  // 8: levee.v1.Header
-	(*Record)(nil),                  // 9: levee.v1.Record
-	(*PublishOnceRequest)(nil),      // 10: levee.v1.PublishOnceRequest
-	(*PublishOnceResponse)(nil),     // 11: levee.v1.PublishOnceResponse
-	(*SubscribeRequest)(nil),        // 12: levee.v1.SubscribeRequest
-	(*OpenSubscribe)(nil),           // 13: levee.v1.OpenSubscribe
-	(*Credit)(nil),                  // 14: levee.v1.Credit
-	(*SubscribeResponse)(nil),       // 15: levee.v1.SubscribeResponse
-	(*Subscribed)(nil),              // 16: levee.v1.Subscribed
-	(*Delivery)(nil),                // 17: levee.v1.Delivery
-	(*Trimmed)(nil),                 // 18: levee.v1.Trimmed
-	(*InitProducerRequest)(nil),     // 19: levee.v1.InitProducerRequest
-	(*InitProducerResponse)(nil),    // 20: levee.v1.InitProducerResponse
-	(*CreateNamespaceRequest)(nil),  // 21: levee.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil), // 22: levee.v1.CreateNamespaceResponse
-	(*ListNamespacesRequest)(nil),   // 23: levee.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),  // 24: levee.v1.ListNamespacesResponse
-	(*Namespace)(nil),               // 25: levee.v1.Namespace
-	(*DeleteNamespaceRequest)(nil),  // 26: levee.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil), // 27: levee.v1.DeleteNamespaceResponse
-	(*TopicSettings)(nil),           // 28: levee.v1.TopicSettings
-	(*CreateTopicRequest)(nil),      // 29: levee.v1.CreateTopicRequest
-	(*CreateTopicResponse)(nil),     // 30: levee.v1.CreateTopicResponse
-	(*ListTopicsRequest)(nil),       // 31: levee.v1.ListTopicsRequest
-	(*ListTopicsResponse)(nil),      // 32: levee.v1.ListTopicsResponse
-	(*DescribeTopicRequest)(nil),    // 33: levee.v1.DescribeTopicRequest
-	(*DescribeTopicResponse)(nil),   // 34: levee.v1.DescribeTopicResponse
-	(*SetTopicRequest)(nil),         // 35: levee.v1.SetTopicRequest
-	(*SetTopicResponse)(nil),        // 36: levee.v1.SetTopicResponse
-	(*DeleteTopicRequest)(nil),      // 37: levee.v1.DeleteTopicRequest
-	(*DeleteTopicResponse)(nil),     // 38: levee.v1.DeleteTopicResponse
-	(*UnloadTopicRequest)(nil),      // 39: levee.v1.UnloadTopicRequest
-	(*UnloadTopicResponse)(nil),     // 40: levee.v1.UnloadTopicResponse
-	(*Topic)(nil),                   // 41: levee.v1.Topic
-	(*Partition)(nil),               // 42: levee.v1.Partition
-	(*Exposure)(nil),                // 43: levee.v1.Exposure
-	(*ServerInfoRequest)(nil),       // 44: levee.v1.ServerInfoRequest
-	(*ServerInfoResponse)(nil),      // 45: levee.v1.ServerInfoResponse
-	nil,                             // 46: levee.v1.Error.DetailsEntry
+	(*PublishRequest)(nil),               // 0: levee.v1.PublishRequest
+	(*OpenPublish)(nil),                  // 1: levee.v1.OpenPublish
+	(*Batch)(nil),                        // 2: levee.v1.Batch
+	(*PublishResponse)(nil),              // 3: levee.v1.PublishResponse
+	(*Opened)(nil),                       // 4: levee.v1.Opened
+	(*Ack)(nil),                          // 5: levee.v1.Ack
+	(*Range)(nil),                        // 6: levee.v1.Range
+	(*Error)(nil),                        // 7: levee.v1.Error
+	(*Header)(nil),                       // 8: levee.v1.Header
+	(*Record)(nil),                       // 9: levee.v1.Record
+	(*PublishOnceRequest)(nil),           // 10: levee.v1.PublishOnceRequest
+	(*PublishOnceResponse)(nil),          // 11: levee.v1.PublishOnceResponse
+	(*SubscribeRequest)(nil),             // 12: levee.v1.SubscribeRequest
+	(*OpenSubscribe)(nil),                // 13: levee.v1.OpenSubscribe
+	(*Credit)(nil),                       // 14: levee.v1.Credit
+	(*SubscribeResponse)(nil),            // 15: levee.v1.SubscribeResponse
+	(*Subscribed)(nil),                   // 16: levee.v1.Subscribed
+	(*Delivery)(nil),                     // 17: levee.v1.Delivery
+	(*Trimmed)(nil),                      // 18: levee.v1.Trimmed
+	(*ConsumeRequest)(nil),               // 19: levee.v1.ConsumeRequest
+	(*OpenConsume)(nil),                  // 20: levee.v1.OpenConsume
+	(*Nack)(nil),                         // 21: levee.v1.Nack
+	(*ConsumeResponse)(nil),              // 22: levee.v1.ConsumeResponse
+	(*Consuming)(nil),                    // 23: levee.v1.Consuming
+	(*Delivered)(nil),                    // 24: levee.v1.Delivered
+	(*Deliveries)(nil),                   // 25: levee.v1.Deliveries
+	(*InitProducerRequest)(nil),          // 26: levee.v1.InitProducerRequest
+	(*InitProducerResponse)(nil),         // 27: levee.v1.InitProducerResponse
+	(*CreateNamespaceRequest)(nil),       // 28: levee.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil),      // 29: levee.v1.CreateNamespaceResponse
+	(*ListNamespacesRequest)(nil),        // 30: levee.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),       // 31: levee.v1.ListNamespacesResponse
+	(*Namespace)(nil),                    // 32: levee.v1.Namespace
+	(*DeleteNamespaceRequest)(nil),       // 33: levee.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),      // 34: levee.v1.DeleteNamespaceResponse
+	(*TopicSettings)(nil),                // 35: levee.v1.TopicSettings
+	(*CreateTopicRequest)(nil),           // 36: levee.v1.CreateTopicRequest
+	(*CreateTopicResponse)(nil),          // 37: levee.v1.CreateTopicResponse
+	(*ListTopicsRequest)(nil),            // 38: levee.v1.ListTopicsRequest
+	(*ListTopicsResponse)(nil),           // 39: levee.v1.ListTopicsResponse
+	(*DescribeTopicRequest)(nil),         // 40: levee.v1.DescribeTopicRequest
+	(*DescribeTopicResponse)(nil),        // 41: levee.v1.DescribeTopicResponse
+	(*SetTopicRequest)(nil),              // 42: levee.v1.SetTopicRequest
+	(*SetTopicResponse)(nil),             // 43: levee.v1.SetTopicResponse
+	(*DeleteTopicRequest)(nil),           // 44: levee.v1.DeleteTopicRequest
+	(*DeleteTopicResponse)(nil),          // 45: levee.v1.DeleteTopicResponse
+	(*UnloadTopicRequest)(nil),           // 46: levee.v1.UnloadTopicRequest
+	(*UnloadTopicResponse)(nil),          // 47: levee.v1.UnloadTopicResponse
+	(*Topic)(nil),                        // 48: levee.v1.Topic
+	(*Partition)(nil),                    // 49: levee.v1.Partition
+	(*Exposure)(nil),                     // 50: levee.v1.Exposure
+	(*ServerInfoRequest)(nil),            // 51: levee.v1.ServerInfoRequest
+	(*ServerInfoResponse)(nil),           // 52: levee.v1.ServerInfoResponse
+	(*SubscriptionSettings)(nil),         // 53: levee.v1.SubscriptionSettings
+	(*Position)(nil),                     // 54: levee.v1.Position
+	(*CreateSubscriptionRequest)(nil),    // 55: levee.v1.CreateSubscriptionRequest
+	(*CreateSubscriptionResponse)(nil),   // 56: levee.v1.CreateSubscriptionResponse
+	(*ListSubscriptionsRequest)(nil),     // 57: levee.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil),    // 58: levee.v1.ListSubscriptionsResponse
+	(*DescribeSubscriptionRequest)(nil),  // 59: levee.v1.DescribeSubscriptionRequest
+	(*DescribeSubscriptionResponse)(nil), // 60: levee.v1.DescribeSubscriptionResponse
+	(*SetSubscriptionRequest)(nil),       // 61: levee.v1.SetSubscriptionRequest
+	(*SetSubscriptionResponse)(nil),      // 62: levee.v1.SetSubscriptionResponse
+	(*SeekSubscriptionRequest)(nil),      // 63: levee.v1.SeekSubscriptionRequest
+	(*SeekSubscriptionResponse)(nil),     // 64: levee.v1.SeekSubscriptionResponse
+	(*DeleteSubscriptionRequest)(nil),    // 65: levee.v1.DeleteSubscriptionRequest
+	(*DeleteSubscriptionResponse)(nil),   // 66: levee.v1.DeleteSubscriptionResponse
+	(*Subscription)(nil),                 // 67: levee.v1.Subscription
+	(*SubscriptionPart)(nil),             // 68: levee.v1.SubscriptionPart
+	(*SubscriptionConsumer)(nil),         // 69: levee.v1.SubscriptionConsumer
+	(*ListDeadLettersRequest)(nil),       // 70: levee.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),      // 71: levee.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),    // 72: levee.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil),   // 73: levee.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),      // 74: levee.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),     // 75: levee.v1.PurgeDeadLettersResponse
+	(*DeadLetter)(nil),                   // 76: levee.v1.DeadLetter
+	nil,                                  // 77: levee.v1.Error.DetailsEntry
 }
 var file_levee_v1_levee_proto_depIdxs = []int32{
 	1,  // 0: levee.v1.PublishRequest.open:type_name -> levee.v1.OpenPublish
@@ -3054,7 +5585,7 @@ var file_levee_v1_levee_proto_depIdxs = []int32{
 	7,  // 4: levee.v1.PublishResponse.draining:type_name -> levee.v1.Error
 	6,  // 5: levee.v1.Ack.ranges:type_name -> levee.v1.Range
 	7,  // 6: levee.v1.Ack.error:type_name -> levee.v1.Error
-	46, // 7: levee.v1.Error.details:type_name -> levee.v1.Error.DetailsEntry
+	77, // 7: levee.v1.Error.details:type_name -> levee.v1.Error.DetailsEntry
 	8,  // 8: levee.v1.Record.headers:type_name -> levee.v1.Header
 	9,  // 9: levee.v1.PublishOnceRequest.records:type_name -> levee.v1.Record
 	13, // 10: levee.v1.SubscribeRequest.open:type_name -> levee.v1.OpenSubscribe
@@ -3064,50 +5595,98 @@ var file_levee_v1_levee_proto_depIdxs = []int32{
 	18, // 14: levee.v1.SubscribeResponse.trimmed:type_name -> levee.v1.Trimmed
 	6,  // 15: levee.v1.SubscribeResponse.lost:type_name -> levee.v1.Range
 	7,  // 16: levee.v1.SubscribeResponse.ended:type_name -> levee.v1.Error
-	25, // 17: levee.v1.ListNamespacesResponse.namespaces:type_name -> levee.v1.Namespace
-	28, // 18: levee.v1.CreateTopicRequest.settings:type_name -> levee.v1.TopicSettings
-	41, // 19: levee.v1.CreateTopicResponse.topic:type_name -> levee.v1.Topic
-	41, // 20: levee.v1.ListTopicsResponse.topics:type_name -> levee.v1.Topic
-	41, // 21: levee.v1.DescribeTopicResponse.topic:type_name -> levee.v1.Topic
-	42, // 22: levee.v1.DescribeTopicResponse.partitions:type_name -> levee.v1.Partition
-	43, // 23: levee.v1.DescribeTopicResponse.exposures:type_name -> levee.v1.Exposure
-	28, // 24: levee.v1.SetTopicRequest.settings:type_name -> levee.v1.TopicSettings
-	41, // 25: levee.v1.SetTopicResponse.topic:type_name -> levee.v1.Topic
-	28, // 26: levee.v1.Topic.settings:type_name -> levee.v1.TopicSettings
-	28, // 27: levee.v1.Topic.effective:type_name -> levee.v1.TopicSettings
-	0,  // 28: levee.v1.Stream.Publish:input_type -> levee.v1.PublishRequest
-	10, // 29: levee.v1.Stream.PublishOnce:input_type -> levee.v1.PublishOnceRequest
-	12, // 30: levee.v1.Stream.Subscribe:input_type -> levee.v1.SubscribeRequest
-	19, // 31: levee.v1.Stream.InitProducer:input_type -> levee.v1.InitProducerRequest
-	21, // 32: levee.v1.Admin.CreateNamespace:input_type -> levee.v1.CreateNamespaceRequest
-	23, // 33: levee.v1.Admin.ListNamespaces:input_type -> levee.v1.ListNamespacesRequest
-	26, // 34: levee.v1.Admin.DeleteNamespace:input_type -> levee.v1.DeleteNamespaceRequest
-	29, // 35: levee.v1.Admin.CreateTopic:input_type -> levee.v1.CreateTopicRequest
-	31, // 36: levee.v1.Admin.ListTopics:input_type -> levee.v1.ListTopicsRequest
-	33, // 37: levee.v1.Admin.DescribeTopic:input_type -> levee.v1.DescribeTopicRequest
-	35, // 38: levee.v1.Admin.SetTopic:input_type -> levee.v1.SetTopicRequest
-	37, // 39: levee.v1.Admin.DeleteTopic:input_type -> levee.v1.DeleteTopicRequest
-	39, // 40: levee.v1.Admin.UnloadTopic:input_type -> levee.v1.UnloadTopicRequest
-	44, // 41: levee.v1.Admin.ServerInfo:input_type -> levee.v1.ServerInfoRequest
-	3,  // 42: levee.v1.Stream.Publish:output_type -> levee.v1.PublishResponse
-	11, // 43: levee.v1.Stream.PublishOnce:output_type -> levee.v1.PublishOnceResponse
-	15, // 44: levee.v1.Stream.Subscribe:output_type -> levee.v1.SubscribeResponse
-	20, // 45: levee.v1.Stream.InitProducer:output_type -> levee.v1.InitProducerResponse
-	22, // 46: levee.v1.Admin.CreateNamespace:output_type -> levee.v1.CreateNamespaceResponse
-	24, // 47: levee.v1.Admin.ListNamespaces:output_type -> levee.v1.ListNamespacesResponse
-	27, // 48: levee.v1.Admin.DeleteNamespace:output_type -> levee.v1.DeleteNamespaceResponse
-	30, // 49: levee.v1.Admin.CreateTopic:output_type -> levee.v1.CreateTopicResponse
-	32, // 50: levee.v1.Admin.ListTopics:output_type -> levee.v1.ListTopicsResponse
-	34, // 51: levee.v1.Admin.DescribeTopic:output_type -> levee.v1.DescribeTopicResponse
-	36, // 52: levee.v1.Admin.SetTopic:output_type -> levee.v1.SetTopicResponse
-	38, // 53: levee.v1.Admin.DeleteTopic:output_type -> levee.v1.DeleteTopicResponse
-	40, // 54: levee.v1.Admin.UnloadTopic:output_type -> levee.v1.UnloadTopicResponse
-	45, // 55: levee.v1.Admin.ServerInfo:output_type -> levee.v1.ServerInfoResponse
-	42, // [42:56] is the sub-list for method output_type
-	28, // [28:42] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	20, // 17: levee.v1.ConsumeRequest.open:type_name -> levee.v1.OpenConsume
+	14, // 18: levee.v1.ConsumeRequest.credit:type_name -> levee.v1.Credit
+	6,  // 19: levee.v1.ConsumeRequest.acks:type_name -> levee.v1.Range
+	21, // 20: levee.v1.ConsumeRequest.nacks:type_name -> levee.v1.Nack
+	6,  // 21: levee.v1.Nack.range:type_name -> levee.v1.Range
+	23, // 22: levee.v1.ConsumeResponse.consuming:type_name -> levee.v1.Consuming
+	24, // 23: levee.v1.ConsumeResponse.delivered:type_name -> levee.v1.Delivered
+	6,  // 24: levee.v1.ConsumeResponse.lost:type_name -> levee.v1.Range
+	6,  // 25: levee.v1.ConsumeResponse.skipped:type_name -> levee.v1.Range
+	18, // 26: levee.v1.ConsumeResponse.trimmed:type_name -> levee.v1.Trimmed
+	7,  // 27: levee.v1.ConsumeResponse.ended:type_name -> levee.v1.Error
+	7,  // 28: levee.v1.ConsumeResponse.save_failed:type_name -> levee.v1.Error
+	6,  // 29: levee.v1.Delivered.offsets:type_name -> levee.v1.Range
+	25, // 30: levee.v1.Delivered.counts:type_name -> levee.v1.Deliveries
+	32, // 31: levee.v1.ListNamespacesResponse.namespaces:type_name -> levee.v1.Namespace
+	35, // 32: levee.v1.CreateTopicRequest.settings:type_name -> levee.v1.TopicSettings
+	48, // 33: levee.v1.CreateTopicResponse.topic:type_name -> levee.v1.Topic
+	48, // 34: levee.v1.ListTopicsResponse.topics:type_name -> levee.v1.Topic
+	48, // 35: levee.v1.DescribeTopicResponse.topic:type_name -> levee.v1.Topic
+	49, // 36: levee.v1.DescribeTopicResponse.partitions:type_name -> levee.v1.Partition
+	50, // 37: levee.v1.DescribeTopicResponse.exposures:type_name -> levee.v1.Exposure
+	35, // 38: levee.v1.SetTopicRequest.settings:type_name -> levee.v1.TopicSettings
+	48, // 39: levee.v1.SetTopicResponse.topic:type_name -> levee.v1.Topic
+	35, // 40: levee.v1.Topic.settings:type_name -> levee.v1.TopicSettings
+	35, // 41: levee.v1.Topic.effective:type_name -> levee.v1.TopicSettings
+	54, // 42: levee.v1.CreateSubscriptionRequest.start:type_name -> levee.v1.Position
+	53, // 43: levee.v1.CreateSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
+	67, // 44: levee.v1.CreateSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	67, // 45: levee.v1.ListSubscriptionsResponse.subscriptions:type_name -> levee.v1.Subscription
+	67, // 46: levee.v1.DescribeSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	53, // 47: levee.v1.SetSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
+	67, // 48: levee.v1.SetSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	54, // 49: levee.v1.SeekSubscriptionRequest.to:type_name -> levee.v1.Position
+	53, // 50: levee.v1.Subscription.settings:type_name -> levee.v1.SubscriptionSettings
+	53, // 51: levee.v1.Subscription.effective:type_name -> levee.v1.SubscriptionSettings
+	68, // 52: levee.v1.Subscription.parts:type_name -> levee.v1.SubscriptionPart
+	69, // 53: levee.v1.SubscriptionPart.consumers:type_name -> levee.v1.SubscriptionConsumer
+	76, // 54: levee.v1.ListDeadLettersResponse.letters:type_name -> levee.v1.DeadLetter
+	9,  // 55: levee.v1.DeadLetter.record:type_name -> levee.v1.Record
+	0,  // 56: levee.v1.Stream.Publish:input_type -> levee.v1.PublishRequest
+	10, // 57: levee.v1.Stream.PublishOnce:input_type -> levee.v1.PublishOnceRequest
+	12, // 58: levee.v1.Stream.Subscribe:input_type -> levee.v1.SubscribeRequest
+	26, // 59: levee.v1.Stream.InitProducer:input_type -> levee.v1.InitProducerRequest
+	19, // 60: levee.v1.Stream.Consume:input_type -> levee.v1.ConsumeRequest
+	28, // 61: levee.v1.Admin.CreateNamespace:input_type -> levee.v1.CreateNamespaceRequest
+	30, // 62: levee.v1.Admin.ListNamespaces:input_type -> levee.v1.ListNamespacesRequest
+	33, // 63: levee.v1.Admin.DeleteNamespace:input_type -> levee.v1.DeleteNamespaceRequest
+	36, // 64: levee.v1.Admin.CreateTopic:input_type -> levee.v1.CreateTopicRequest
+	38, // 65: levee.v1.Admin.ListTopics:input_type -> levee.v1.ListTopicsRequest
+	40, // 66: levee.v1.Admin.DescribeTopic:input_type -> levee.v1.DescribeTopicRequest
+	42, // 67: levee.v1.Admin.SetTopic:input_type -> levee.v1.SetTopicRequest
+	44, // 68: levee.v1.Admin.DeleteTopic:input_type -> levee.v1.DeleteTopicRequest
+	46, // 69: levee.v1.Admin.UnloadTopic:input_type -> levee.v1.UnloadTopicRequest
+	51, // 70: levee.v1.Admin.ServerInfo:input_type -> levee.v1.ServerInfoRequest
+	55, // 71: levee.v1.Admin.CreateSubscription:input_type -> levee.v1.CreateSubscriptionRequest
+	57, // 72: levee.v1.Admin.ListSubscriptions:input_type -> levee.v1.ListSubscriptionsRequest
+	59, // 73: levee.v1.Admin.DescribeSubscription:input_type -> levee.v1.DescribeSubscriptionRequest
+	61, // 74: levee.v1.Admin.SetSubscription:input_type -> levee.v1.SetSubscriptionRequest
+	63, // 75: levee.v1.Admin.SeekSubscription:input_type -> levee.v1.SeekSubscriptionRequest
+	65, // 76: levee.v1.Admin.DeleteSubscription:input_type -> levee.v1.DeleteSubscriptionRequest
+	70, // 77: levee.v1.Admin.ListDeadLetters:input_type -> levee.v1.ListDeadLettersRequest
+	72, // 78: levee.v1.Admin.RedriveDeadLetters:input_type -> levee.v1.RedriveDeadLettersRequest
+	74, // 79: levee.v1.Admin.PurgeDeadLetters:input_type -> levee.v1.PurgeDeadLettersRequest
+	3,  // 80: levee.v1.Stream.Publish:output_type -> levee.v1.PublishResponse
+	11, // 81: levee.v1.Stream.PublishOnce:output_type -> levee.v1.PublishOnceResponse
+	15, // 82: levee.v1.Stream.Subscribe:output_type -> levee.v1.SubscribeResponse
+	27, // 83: levee.v1.Stream.InitProducer:output_type -> levee.v1.InitProducerResponse
+	22, // 84: levee.v1.Stream.Consume:output_type -> levee.v1.ConsumeResponse
+	29, // 85: levee.v1.Admin.CreateNamespace:output_type -> levee.v1.CreateNamespaceResponse
+	31, // 86: levee.v1.Admin.ListNamespaces:output_type -> levee.v1.ListNamespacesResponse
+	34, // 87: levee.v1.Admin.DeleteNamespace:output_type -> levee.v1.DeleteNamespaceResponse
+	37, // 88: levee.v1.Admin.CreateTopic:output_type -> levee.v1.CreateTopicResponse
+	39, // 89: levee.v1.Admin.ListTopics:output_type -> levee.v1.ListTopicsResponse
+	41, // 90: levee.v1.Admin.DescribeTopic:output_type -> levee.v1.DescribeTopicResponse
+	43, // 91: levee.v1.Admin.SetTopic:output_type -> levee.v1.SetTopicResponse
+	45, // 92: levee.v1.Admin.DeleteTopic:output_type -> levee.v1.DeleteTopicResponse
+	47, // 93: levee.v1.Admin.UnloadTopic:output_type -> levee.v1.UnloadTopicResponse
+	52, // 94: levee.v1.Admin.ServerInfo:output_type -> levee.v1.ServerInfoResponse
+	56, // 95: levee.v1.Admin.CreateSubscription:output_type -> levee.v1.CreateSubscriptionResponse
+	58, // 96: levee.v1.Admin.ListSubscriptions:output_type -> levee.v1.ListSubscriptionsResponse
+	60, // 97: levee.v1.Admin.DescribeSubscription:output_type -> levee.v1.DescribeSubscriptionResponse
+	62, // 98: levee.v1.Admin.SetSubscription:output_type -> levee.v1.SetSubscriptionResponse
+	64, // 99: levee.v1.Admin.SeekSubscription:output_type -> levee.v1.SeekSubscriptionResponse
+	66, // 100: levee.v1.Admin.DeleteSubscription:output_type -> levee.v1.DeleteSubscriptionResponse
+	71, // 101: levee.v1.Admin.ListDeadLetters:output_type -> levee.v1.ListDeadLettersResponse
+	73, // 102: levee.v1.Admin.RedriveDeadLetters:output_type -> levee.v1.RedriveDeadLettersResponse
+	75, // 103: levee.v1.Admin.PurgeDeadLetters:output_type -> levee.v1.PurgeDeadLettersResponse
+	80, // [80:104] is the sub-list for method output_type
+	56, // [56:80] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_levee_v1_levee_proto_init() }
@@ -3121,14 +5700,28 @@ func file_levee_v1_levee_proto_init() {
 		(*OpenSubscribe_Offset)(nil),
 		(*OpenSubscribe_TimeMs)(nil),
 	}
-	file_levee_v1_levee_proto_msgTypes[28].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[20].OneofWrappers = []any{
+		(*OpenConsume_Earliest)(nil),
+		(*OpenConsume_Latest)(nil),
+		(*OpenConsume_Offset)(nil),
+		(*OpenConsume_TimeMs)(nil),
+	}
+	file_levee_v1_levee_proto_msgTypes[21].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[35].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[53].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[54].OneofWrappers = []any{
+		(*Position_Earliest)(nil),
+		(*Position_Latest)(nil),
+		(*Position_Offset)(nil),
+		(*Position_TimeMs)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_levee_v1_levee_proto_rawDesc), len(file_levee_v1_levee_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

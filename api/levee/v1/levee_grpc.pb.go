@@ -33,6 +33,7 @@ const (
 	Stream_PublishOnce_FullMethodName  = "/levee.v1.Stream/PublishOnce"
 	Stream_Subscribe_FullMethodName    = "/levee.v1.Stream/Subscribe"
 	Stream_InitProducer_FullMethodName = "/levee.v1.Stream/InitProducer"
+	Stream_Consume_FullMethodName      = "/levee.v1.Stream/Consume"
 )
 
 // StreamClient is the client API for Stream service.
@@ -51,6 +52,10 @@ type StreamClient interface {
 	Subscribe(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubscribeRequest, SubscribeResponse], error)
 	// InitProducer gives out a producer id that was never given out before, for idempotent publishing.
 	InitProducer(ctx context.Context, in *InitProducerRequest, opts ...grpc.CallOption) (*InitProducerResponse, error)
+	// Consume makes the caller a consumer of a subscription in one partition, for as long as the stream is open. What it
+	// is handed out is leased to it until it acknowledges it or gives it back; when the stream ends, or the lease runs
+	// out, the broker hands it out again. Closing the sending side ends the stream once everything sent before is taken.
+	Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error)
 }
 
 type streamClient struct {
@@ -107,6 +112,19 @@ func (c *streamClient) InitProducer(ctx context.Context, in *InitProducerRequest
 	return out, nil
 }
 
+func (c *streamClient) Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Stream_ServiceDesc.Streams[2], Stream_Consume_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConsumeRequest, ConsumeResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Stream_ConsumeClient = grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse]
+
 // StreamServer is the server API for Stream service.
 // All implementations must embed UnimplementedStreamServer
 // for forward compatibility.
@@ -123,6 +141,10 @@ type StreamServer interface {
 	Subscribe(grpc.BidiStreamingServer[SubscribeRequest, SubscribeResponse]) error
 	// InitProducer gives out a producer id that was never given out before, for idempotent publishing.
 	InitProducer(context.Context, *InitProducerRequest) (*InitProducerResponse, error)
+	// Consume makes the caller a consumer of a subscription in one partition, for as long as the stream is open. What it
+	// is handed out is leased to it until it acknowledges it or gives it back; when the stream ends, or the lease runs
+	// out, the broker hands it out again. Closing the sending side ends the stream once everything sent before is taken.
+	Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error
 	mustEmbedUnimplementedStreamServer()
 }
 
@@ -144,6 +166,9 @@ func (UnimplementedStreamServer) Subscribe(grpc.BidiStreamingServer[SubscribeReq
 }
 func (UnimplementedStreamServer) InitProducer(context.Context, *InitProducerRequest) (*InitProducerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method InitProducer not implemented")
+}
+func (UnimplementedStreamServer) Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error {
+	return status.Error(codes.Unimplemented, "method Consume not implemented")
 }
 func (UnimplementedStreamServer) mustEmbedUnimplementedStreamServer() {}
 func (UnimplementedStreamServer) testEmbeddedByValue()                {}
@@ -216,6 +241,13 @@ func _Stream_InitProducer_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Stream_Consume_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(StreamServer).Consume(&grpc.GenericServerStream[ConsumeRequest, ConsumeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Stream_ConsumeServer = grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]
+
 // Stream_ServiceDesc is the grpc.ServiceDesc for Stream service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -245,21 +277,36 @@ var Stream_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 			ClientStreams: true,
 		},
+		{
+			StreamName:    "Consume",
+			Handler:       _Stream_Consume_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 	},
 	Metadata: "levee/v1/levee.proto",
 }
 
 const (
-	Admin_CreateNamespace_FullMethodName = "/levee.v1.Admin/CreateNamespace"
-	Admin_ListNamespaces_FullMethodName  = "/levee.v1.Admin/ListNamespaces"
-	Admin_DeleteNamespace_FullMethodName = "/levee.v1.Admin/DeleteNamespace"
-	Admin_CreateTopic_FullMethodName     = "/levee.v1.Admin/CreateTopic"
-	Admin_ListTopics_FullMethodName      = "/levee.v1.Admin/ListTopics"
-	Admin_DescribeTopic_FullMethodName   = "/levee.v1.Admin/DescribeTopic"
-	Admin_SetTopic_FullMethodName        = "/levee.v1.Admin/SetTopic"
-	Admin_DeleteTopic_FullMethodName     = "/levee.v1.Admin/DeleteTopic"
-	Admin_UnloadTopic_FullMethodName     = "/levee.v1.Admin/UnloadTopic"
-	Admin_ServerInfo_FullMethodName      = "/levee.v1.Admin/ServerInfo"
+	Admin_CreateNamespace_FullMethodName      = "/levee.v1.Admin/CreateNamespace"
+	Admin_ListNamespaces_FullMethodName       = "/levee.v1.Admin/ListNamespaces"
+	Admin_DeleteNamespace_FullMethodName      = "/levee.v1.Admin/DeleteNamespace"
+	Admin_CreateTopic_FullMethodName          = "/levee.v1.Admin/CreateTopic"
+	Admin_ListTopics_FullMethodName           = "/levee.v1.Admin/ListTopics"
+	Admin_DescribeTopic_FullMethodName        = "/levee.v1.Admin/DescribeTopic"
+	Admin_SetTopic_FullMethodName             = "/levee.v1.Admin/SetTopic"
+	Admin_DeleteTopic_FullMethodName          = "/levee.v1.Admin/DeleteTopic"
+	Admin_UnloadTopic_FullMethodName          = "/levee.v1.Admin/UnloadTopic"
+	Admin_ServerInfo_FullMethodName           = "/levee.v1.Admin/ServerInfo"
+	Admin_CreateSubscription_FullMethodName   = "/levee.v1.Admin/CreateSubscription"
+	Admin_ListSubscriptions_FullMethodName    = "/levee.v1.Admin/ListSubscriptions"
+	Admin_DescribeSubscription_FullMethodName = "/levee.v1.Admin/DescribeSubscription"
+	Admin_SetSubscription_FullMethodName      = "/levee.v1.Admin/SetSubscription"
+	Admin_SeekSubscription_FullMethodName     = "/levee.v1.Admin/SeekSubscription"
+	Admin_DeleteSubscription_FullMethodName   = "/levee.v1.Admin/DeleteSubscription"
+	Admin_ListDeadLetters_FullMethodName      = "/levee.v1.Admin/ListDeadLetters"
+	Admin_RedriveDeadLetters_FullMethodName   = "/levee.v1.Admin/RedriveDeadLetters"
+	Admin_PurgeDeadLetters_FullMethodName     = "/levee.v1.Admin/PurgeDeadLetters"
 )
 
 // AdminClient is the client API for Admin service.
@@ -282,6 +329,23 @@ type AdminClient interface {
 	// UnloadTopic closes the topic's partitions; the next use opens and verifies them again.
 	UnloadTopic(ctx context.Context, in *UnloadTopicRequest, opts ...grpc.CallOption) (*UnloadTopicResponse, error)
 	ServerInfo(ctx context.Context, in *ServerInfoRequest, opts ...grpc.CallOption) (*ServerInfoResponse, error)
+	// CreateSubscription makes a subscription of a reliable topic. Where it starts is decided now.
+	CreateSubscription(ctx context.Context, in *CreateSubscriptionRequest, opts ...grpc.CallOption) (*CreateSubscriptionResponse, error)
+	ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsResponse, error)
+	DescribeSubscription(ctx context.Context, in *DescribeSubscriptionRequest, opts ...grpc.CallOption) (*DescribeSubscriptionResponse, error)
+	// SetSubscription changes settings; it takes effect at once, for connected consumers, too.
+	SetSubscription(ctx context.Context, in *SetSubscriptionRequest, opts ...grpc.CallOption) (*SetSubscriptionResponse, error)
+	// SeekSubscription moves it: what lies below the new position counts as settled, what lies above it does not.
+	SeekSubscription(ctx context.Context, in *SeekSubscriptionRequest, opts ...grpc.CallOption) (*SeekSubscriptionResponse, error)
+	// DeleteSubscription removes it; its consumers end. Its dead letters stay where they are.
+	DeleteSubscription(ctx context.Context, in *DeleteSubscriptionRequest, opts ...grpc.CallOption) (*DeleteSubscriptionResponse, error)
+	// ListDeadLetters returns what the subscription gave up and nobody has redriven or purged, oldest first.
+	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListDeadLettersResponse], error)
+	// RedriveDeadLetters publishes all of that to the source topic again. It tells how far it is; the last message says
+	// that it is done.
+	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RedriveDeadLettersResponse], error)
+	// PurgeDeadLetters gives all of that up for good.
+	PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error)
 }
 
 type adminClient struct {
@@ -392,6 +456,114 @@ func (c *adminClient) ServerInfo(ctx context.Context, in *ServerInfoRequest, opt
 	return out, nil
 }
 
+func (c *adminClient) CreateSubscription(ctx context.Context, in *CreateSubscriptionRequest, opts ...grpc.CallOption) (*CreateSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Admin_CreateSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSubscriptionsResponse)
+	err := c.cc.Invoke(ctx, Admin_ListSubscriptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) DescribeSubscription(ctx context.Context, in *DescribeSubscriptionRequest, opts ...grpc.CallOption) (*DescribeSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DescribeSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Admin_DescribeSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SetSubscription(ctx context.Context, in *SetSubscriptionRequest, opts ...grpc.CallOption) (*SetSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Admin_SetSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) SeekSubscription(ctx context.Context, in *SeekSubscriptionRequest, opts ...grpc.CallOption) (*SeekSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SeekSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Admin_SeekSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) DeleteSubscription(ctx context.Context, in *DeleteSubscriptionRequest, opts ...grpc.CallOption) (*DeleteSubscriptionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSubscriptionResponse)
+	err := c.cc.Invoke(ctx, Admin_DeleteSubscription_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListDeadLettersResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_ListDeadLetters_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListDeadLettersRequest, ListDeadLettersResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_ListDeadLettersClient = grpc.ServerStreamingClient[ListDeadLettersResponse]
+
+func (c *adminClient) RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RedriveDeadLettersResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_RedriveDeadLetters_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RedriveDeadLettersRequest, RedriveDeadLettersResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RedriveDeadLettersClient = grpc.ServerStreamingClient[RedriveDeadLettersResponse]
+
+func (c *adminClient) PurgeDeadLetters(ctx context.Context, in *PurgeDeadLettersRequest, opts ...grpc.CallOption) (*PurgeDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeDeadLettersResponse)
+	err := c.cc.Invoke(ctx, Admin_PurgeDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -412,6 +584,23 @@ type AdminServer interface {
 	// UnloadTopic closes the topic's partitions; the next use opens and verifies them again.
 	UnloadTopic(context.Context, *UnloadTopicRequest) (*UnloadTopicResponse, error)
 	ServerInfo(context.Context, *ServerInfoRequest) (*ServerInfoResponse, error)
+	// CreateSubscription makes a subscription of a reliable topic. Where it starts is decided now.
+	CreateSubscription(context.Context, *CreateSubscriptionRequest) (*CreateSubscriptionResponse, error)
+	ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsResponse, error)
+	DescribeSubscription(context.Context, *DescribeSubscriptionRequest) (*DescribeSubscriptionResponse, error)
+	// SetSubscription changes settings; it takes effect at once, for connected consumers, too.
+	SetSubscription(context.Context, *SetSubscriptionRequest) (*SetSubscriptionResponse, error)
+	// SeekSubscription moves it: what lies below the new position counts as settled, what lies above it does not.
+	SeekSubscription(context.Context, *SeekSubscriptionRequest) (*SeekSubscriptionResponse, error)
+	// DeleteSubscription removes it; its consumers end. Its dead letters stay where they are.
+	DeleteSubscription(context.Context, *DeleteSubscriptionRequest) (*DeleteSubscriptionResponse, error)
+	// ListDeadLetters returns what the subscription gave up and nobody has redriven or purged, oldest first.
+	ListDeadLetters(*ListDeadLettersRequest, grpc.ServerStreamingServer[ListDeadLettersResponse]) error
+	// RedriveDeadLetters publishes all of that to the source topic again. It tells how far it is; the last message says
+	// that it is done.
+	RedriveDeadLetters(*RedriveDeadLettersRequest, grpc.ServerStreamingServer[RedriveDeadLettersResponse]) error
+	// PurgeDeadLetters gives all of that up for good.
+	PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -451,6 +640,33 @@ func (UnimplementedAdminServer) UnloadTopic(context.Context, *UnloadTopicRequest
 }
 func (UnimplementedAdminServer) ServerInfo(context.Context, *ServerInfoRequest) (*ServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServerInfo not implemented")
+}
+func (UnimplementedAdminServer) CreateSubscription(context.Context, *CreateSubscriptionRequest) (*CreateSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateSubscription not implemented")
+}
+func (UnimplementedAdminServer) ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSubscriptions not implemented")
+}
+func (UnimplementedAdminServer) DescribeSubscription(context.Context, *DescribeSubscriptionRequest) (*DescribeSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeSubscription not implemented")
+}
+func (UnimplementedAdminServer) SetSubscription(context.Context, *SetSubscriptionRequest) (*SetSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetSubscription not implemented")
+}
+func (UnimplementedAdminServer) SeekSubscription(context.Context, *SeekSubscriptionRequest) (*SeekSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SeekSubscription not implemented")
+}
+func (UnimplementedAdminServer) DeleteSubscription(context.Context, *DeleteSubscriptionRequest) (*DeleteSubscriptionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSubscription not implemented")
+}
+func (UnimplementedAdminServer) ListDeadLetters(*ListDeadLettersRequest, grpc.ServerStreamingServer[ListDeadLettersResponse]) error {
+	return status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
+}
+func (UnimplementedAdminServer) RedriveDeadLetters(*RedriveDeadLettersRequest, grpc.ServerStreamingServer[RedriveDeadLettersResponse]) error {
+	return status.Error(codes.Unimplemented, "method RedriveDeadLetters not implemented")
+}
+func (UnimplementedAdminServer) PurgeDeadLetters(context.Context, *PurgeDeadLettersRequest) (*PurgeDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeDeadLetters not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -653,6 +869,154 @@ func _Admin_ServerInfo_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_CreateSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateSubscriptionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).CreateSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_CreateSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).CreateSubscription(ctx, req.(*CreateSubscriptionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListSubscriptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSubscriptionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).ListSubscriptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_ListSubscriptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).ListSubscriptions(ctx, req.(*ListSubscriptionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_DescribeSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeSubscriptionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DescribeSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DescribeSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DescribeSubscription(ctx, req.(*DescribeSubscriptionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SetSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetSubscriptionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SetSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SetSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SetSubscription(ctx, req.(*SetSubscriptionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_SeekSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SeekSubscriptionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).SeekSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_SeekSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).SeekSubscription(ctx, req.(*SeekSubscriptionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_DeleteSubscription_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSubscriptionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).DeleteSubscription(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_DeleteSubscription_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).DeleteSubscription(ctx, req.(*DeleteSubscriptionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_ListDeadLetters_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListDeadLettersRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).ListDeadLetters(m, &grpc.GenericServerStream[ListDeadLettersRequest, ListDeadLettersResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_ListDeadLettersServer = grpc.ServerStreamingServer[ListDeadLettersResponse]
+
+func _Admin_RedriveDeadLetters_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RedriveDeadLettersRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).RedriveDeadLetters(m, &grpc.GenericServerStream[RedriveDeadLettersRequest, RedriveDeadLettersResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RedriveDeadLettersServer = grpc.ServerStreamingServer[RedriveDeadLettersResponse]
+
+func _Admin_PurgeDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).PurgeDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_PurgeDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).PurgeDeadLetters(ctx, req.(*PurgeDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -700,7 +1064,46 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ServerInfo",
 			Handler:    _Admin_ServerInfo_Handler,
 		},
+		{
+			MethodName: "CreateSubscription",
+			Handler:    _Admin_CreateSubscription_Handler,
+		},
+		{
+			MethodName: "ListSubscriptions",
+			Handler:    _Admin_ListSubscriptions_Handler,
+		},
+		{
+			MethodName: "DescribeSubscription",
+			Handler:    _Admin_DescribeSubscription_Handler,
+		},
+		{
+			MethodName: "SetSubscription",
+			Handler:    _Admin_SetSubscription_Handler,
+		},
+		{
+			MethodName: "SeekSubscription",
+			Handler:    _Admin_SeekSubscription_Handler,
+		},
+		{
+			MethodName: "DeleteSubscription",
+			Handler:    _Admin_DeleteSubscription_Handler,
+		},
+		{
+			MethodName: "PurgeDeadLetters",
+			Handler:    _Admin_PurgeDeadLetters_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ListDeadLetters",
+			Handler:       _Admin_ListDeadLetters_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RedriveDeadLetters",
+			Handler:       _Admin_RedriveDeadLetters_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "levee/v1/levee.proto",
 }

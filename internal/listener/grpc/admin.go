@@ -12,8 +12,10 @@ import (
 // adminService answers levee.v1.Admin: every call is one of the broker's, with its types mapped.
 type adminService struct {
 	leveev1.UnimplementedAdminServer
-	broker *broker.Broker
-	info   func() ServerInfo // nil: nothing to say
+	broker        *broker.Broker
+	subscriptions subscriptions
+	deadLetters   deadLetters
+	info          func() ServerInfo // nil: nothing to say
 }
 
 func (a *adminService) CreateNamespace(ctx context.Context, req *leveev1.CreateNamespaceRequest) (*leveev1.CreateNamespaceResponse, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/leveemq/levee/internal/broker"
 	rpc "google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 )
 
 // quickPublisher answers at once.
@@ -48,10 +49,30 @@ func (q quickBroker) Subscribe(context.Context, broker.SubscribeSpec) (subscribe
 	return &endlessSubscriber{data: q.data}, nil
 }
 
+// endlessConsumer always has the same to deliver.
+type endlessConsumer struct {
+	*fakeConsumer
+	data []byte
+}
+
+func (c *endlessConsumer) Next(ctx context.Context, _ int) (broker.ConsumerEvent, error) {
+	if c.data == nil {
+		<-ctx.Done()
+		return broker.ConsumerEvent{}, ctx.Err()
+	}
+	return broker.ConsumerEvent{Kind: broker.ConsumerData, Batches: c.data, Offsets: []broker.Range{{From: 1, To: 9}}, Records: 9}, nil
+}
+
+func (c *endlessConsumer) Settle(broker.Settlement) error { return nil }
+
+func (q quickBroker) OpenConsumer(context.Context, broker.ConsumerSpec) (consumer, error) {
+	return &endlessConsumer{fakeConsumer: newFakeConsumer(), data: q.data}, nil
+}
+
 func benchServer(b *testing.B, size int) leveev1.StreamClient {
 	b.Helper()
 	f := newFakeBroker()
-	s := newServer(Config{}, quickBroker{f, make([]byte, size)}, leveev1.UnimplementedAdminServer{}, f, broker.Limits{BatchBytes: 16 << 20})
+	s := newServer(Config{}, quickBroker{f, payload(size)}, leveev1.UnimplementedAdminServer{}, f, broker.Limits{BatchBytes: 16 << 20})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -140,5 +161,60 @@ func BenchmarkSubscribe(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func payload(size int) []byte {
+	if size == 0 {
+		return nil
+	}
+	return make([]byte, size)
+}
+
+// One acknowledgement a message, as a client sends them that acknowledges each record at once.
+func BenchmarkConsumeAcks(b *testing.B) {
+	for _, ranges := range []int{1, 100} {
+		b.Run(fmt.Sprint(ranges), func(b *testing.B) {
+			st, err := benchServer(b, 0).Consume(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := st.Send(&leveev1.ConsumeRequest{Open: &leveev1.OpenConsume{}}); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := st.Recv(); err != nil {
+				b.Fatal(err)
+			}
+			req := &leveev1.ConsumeRequest{}
+			for i := range ranges {
+				req.Acks = append(req.Acks, &leveev1.Range{From: int64(1000 * i), To: int64(1000 * i)})
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := st.Send(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = st.CloseSend()
+			if _, err := st.Recv(); !errors.Is(err, io.EOF) {
+				b.Error(err)
+			}
+		})
+	}
+}
+
+// What a message of acknowledgements costs to decode, without the connection.
+func BenchmarkDecodeAcks(b *testing.B) {
+	raw, err := (&leveev1.ConsumeRequest{Acks: []*leveev1.Range{{From: 1 << 40, To: 1 << 40}}}).MarshalVT()
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := mem.BufferSlice{mem.SliceBuffer(raw)}
+	m := &consumeMessage{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.decode(in); err != nil || len(m.acks) != 1 {
+			b.Fatal(err)
+		}
 	}
 }

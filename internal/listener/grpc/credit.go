@@ -8,7 +8,7 @@ import (
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 )
 
-// credit is what one subscription may still be sent, in bytes. Below zero is fine: a delivery that was begun with some
+// credit is what one subscriber or consumer may still be sent, in bytes. Below zero is fine: a delivery that was begun with some
 // left may cost more.
 type credit struct {
 	wake chan struct{} // holds a token when left or closed changed
@@ -26,7 +26,7 @@ func (c *credit) give(more *leveev1.Credit) error {
 		return nil
 	}
 	if more.Bytes <= 0 {
-		return invalid("subscribe: credit of %d bytes: it must be above 0", more.Bytes)
+		return invalid("credit of %d bytes: it must be above 0", more.Bytes)
 	}
 	c.mu.Lock()
 	if c.left > math.MaxInt64-more.Bytes {

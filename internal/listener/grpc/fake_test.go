@@ -32,11 +32,14 @@ type fakeBroker struct {
 	draining chan struct{}
 	pub      *fakePublisher
 	sub      *fakeSubscriber
+	cons     *fakeConsumer
+	admin    fakeSubscriptions
 
 	mu      sync.Mutex
 	down    error // Ready; guarded by mu
 	openErr error // OpenPublisher and Subscribe; guarded by mu
 	spec    broker.SubscribeSpec
+	joined  broker.ConsumerSpec
 	topic   string
 	id      []byte
 	records []record.Record
@@ -49,6 +52,7 @@ func newFakeBroker() *fakeBroker {
 		draining: make(chan struct{}),
 		pub:      &fakePublisher{},
 		sub:      &fakeSubscriber{events: make(chan any, 100)},
+		cons:     newFakeConsumer(),
 	}
 }
 
@@ -210,7 +214,7 @@ func bubbleFrom(t *testing.T, limits Limits, down error, test func(t *testing.T,
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{fakeBroker: newFakeBroker(), bounds: broker.Limits{RecordBytes: 10 << 20, BatchBytes: 16 << 20}}
 		f.setDown(down)
-		f.server = newServer(Config{Limits: limits}, f.fakeBroker, leveev1.UnimplementedAdminServer{}, f.fakeBroker, f.bounds)
+		f.server = newServer(Config{Limits: limits}, f.fakeBroker, &adminService{subscriptions: &f.fakeBroker.admin, deadLetters: &f.fakeBroker.admin}, f.fakeBroker, f.bounds)
 		ln := bufconn.Listen(1 << 20)
 		served := make(chan error, 1)
 		go func() { served <- f.server.Serve(ln) }()

@@ -28,7 +28,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		received: counter("levee_grpc_received_bytes_total", "Bytes read from connections of the gRPC listener, as on the wire."),
 		sent:     counter("levee_grpc_sent_bytes_total", "Bytes written to connections of the gRPC listener, as on the wire."),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "levee_grpc_streams", Help: "Long-lived calls that are open, by kind: publish or subscribe.",
+			Name: "levee_grpc_streams", Help: "Long-lived calls that are open, by kind: publish, subscribe or consume.",
 		}, []string{"kind"}),
 		publishes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "levee_grpc_publish_requests_total", Help: "Messages with something to publish, by call: stream (Publish) or once (PublishOnce).",

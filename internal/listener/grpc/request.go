@@ -41,20 +41,28 @@ func (c requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// Marshal encodes v, which may be a *delivery.
+// Marshal encodes v, which may be a *delivery or an *outgoing.
 func (c requestCodec) Marshal(v any) (mem.BufferSlice, error) {
-	d, ok := v.(*delivery)
-	switch {
-	case !ok:
-		return c.Codec.Marshal(v)
-	case d.pooled:
-		return c.MarshalPooled(&d.SubscribeResponse)
+	switch m := v.(type) {
+	case *delivery:
+		if m.pooled {
+			return c.MarshalPooled(&m.SubscribeResponse)
+		}
+		return c.Codec.Marshal(&m.SubscribeResponse)
+	case *outgoing:
+		if m.pooled {
+			return c.MarshalPooled(&m.ConsumeResponse)
+		}
+		return c.Codec.Marshal(&m.ConsumeResponse)
 	}
-	return c.Codec.Marshal(&d.SubscribeResponse)
+	return c.Codec.Marshal(v)
 }
 
 func (c requestCodec) decode(data mem.BufferSlice, v any) error {
-	if m, ok := v.(*message); ok {
+	switch m := v.(type) {
+	case *message:
+		return m.decode(data)
+	case *consumeMessage:
 		return m.decode(data)
 	}
 	return c.Codec.Unmarshal(data, v)

@@ -101,7 +101,7 @@ type lifecycle interface {
 // New returns a server that serves nothing yet. It opens nothing and starts no goroutine.
 func New(cfg Config) *Server {
 	b := cfg.Broker
-	return newServer(cfg, brokerStreams{b}, &adminService{broker: b, info: cfg.ServerInfo}, b, b.Limits())
+	return newServer(cfg, brokerStreams{b}, &adminService{broker: b, subscriptions: b, deadLetters: b, info: cfg.ServerInfo}, b, b.Limits())
 }
 
 func newServer(cfg Config, streams streams, admin leveev1.AdminServer, life lifecycle, broker broker.Limits) *Server {

@@ -17,6 +17,7 @@ type streams interface {
 	PublishBatch(ctx context.Context, topic string, partition int32, batch []byte) (broker.PublishResult, error)
 	OpenPublisher(ctx context.Context, topic string, id []byte) (publisher, error)
 	Subscribe(ctx context.Context, spec broker.SubscribeSpec) (subscriber, error)
+	OpenConsumer(ctx context.Context, spec broker.ConsumerSpec) (consumer, error)
 }
 
 // publisher is a *broker.Publisher.
@@ -52,6 +53,14 @@ func (b brokerStreams) Subscribe(ctx context.Context, spec broker.SubscribeSpec)
 		return nil, err
 	}
 	return s, nil
+}
+
+func (b brokerStreams) OpenConsumer(ctx context.Context, spec broker.ConsumerSpec) (consumer, error) {
+	c, err := b.Broker.OpenConsumer(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // streamService answers levee.v1.Stream.

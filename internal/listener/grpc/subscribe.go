@@ -29,14 +29,9 @@ func (s *streamService) Subscribe(stream subscribeStream) error {
 	case first.Open == nil:
 		return invalid("subscribe: the first message has no open: send open with a topic and a partition")
 	}
-	maxBytes := int(first.Open.MaxBytes)
-	switch {
-	case maxBytes < 0:
-		return invalid("subscribe: max_bytes is %d: it must not be negative; 0 is 1 MiB", maxBytes)
-	case maxBytes == 0:
-		maxBytes = defaultDelivery
-	default:
-		maxBytes = min(maxBytes, s.bounds.BatchBytes) // a client must be able to take one batch of that size anyway
+	maxBytes, err := s.deliveryBytes(first.Open.MaxBytes)
+	if err != nil {
+		return err
 	}
 	tab := newCredit()
 	if err := tab.give(first.Credit); err != nil {
