@@ -387,6 +387,35 @@ func TestIdleSetIsSmall(t *testing.T) {
 	}
 }
 
+// TestManyHoles: a hundred thousand offsets that nobody settles cost bits, and come back as they were.
+func TestManyHoles(t *testing.T) {
+	s, _ := NewSet(State{})
+	const holes = 100_000
+	for i := range int64(holes) {
+		s.Add(2*i+1, 2*i+1)
+	}
+	state := s.State()
+	size := 0
+	for _, b := range state.Blocks {
+		size += len(b.Bits)
+	}
+	again, err := NewSet(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	again.Unsettled(0, 2*holes-1, func(r Range) bool {
+		if r.From != r.To || r.From%2 != 0 {
+			t.Fatalf("%+v is not settled", r)
+		}
+		n++
+		return true
+	})
+	if n != holes || again.Span() != 2*holes-1 || size > 2*holes/8+1024 {
+		t.Errorf("%d holes, span %d, %d bytes", n, again.Span(), size)
+	}
+}
+
 func TestStateRoundTrip(t *testing.T) {
 	s, _ := NewSet(State{Position: 5})
 	s.Add(7, 9)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -94,6 +95,51 @@ func BenchmarkBatch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkManyWait is an acknowledgement while so many consumers ask and there is nothing.
+func BenchmarkManyWait(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			set, _ := cursor.NewSet(cursor.State{})
+			d := New(Config{Type: Shared, AckTimeout: time.Minute}, set, nil)
+			for id := range n {
+				d.Step(Now{}, &Event{Kind: Join, Consumer: ConsumerID(id + 1), Member: Member{Name: fmt.Sprint(id)}})
+				d.Step(Now{}, &Event{Kind: Ask, Consumer: ConsumerID(id + 1), Bytes: 100})
+			}
+			ack := Event{Kind: Ack, Ranges: []cursor.Range{{From: 0, To: 0}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				d.Step(Now{}, &ack)
+			}
+		})
+	}
+}
+
+// TestAcksOfEverything count, and do not run over.
+func TestAcksOfEverything(t *testing.T) {
+	s := newShell(Config{Type: Shared})
+	s.publish(5, 10, "", 0)
+	s.join(1, Member{Name: "a"})
+	s.ask(1, 30)
+	s.step(Event{Kind: AckBelow, Offset: math.MinInt64})
+	if p := s.d.Set().Position(); p != 0 {
+		t.Fatalf("position %d", p)
+	}
+	for range 10 {
+		s.step(Event{Kind: Ack, Ranges: []cursor.Range{{From: math.MinInt64, To: math.MaxInt64}, {From: 5, To: 2}}})
+		s.step(Event{Kind: AckBelow, Offset: math.MaxInt64})
+		s.step(Event{Kind: Nack, Ranges: []cursor.Range{{From: math.MinInt64, To: math.MaxInt64}}, Delay: math.MaxInt64})
+	}
+	if st := s.d.Stats(); s.d.Set().Position() != 3 || st.Ignored < 1<<61 || st.InFlightMessages != 0 {
+		t.Errorf("position %d, %+v", s.d.Set().Position(), st)
+	}
+	s.ask(1, 30)
+	s.step(Event{Kind: Nack, Ranges: []cursor.Range{{From: 0, To: 9}}, Delay: math.MaxInt64})
+	if after, ok := s.d.Wake(s.now); !ok || after < 24*time.Hour {
+		t.Errorf("wakes after %v, %v", after, ok)
+	}
+	s.check(t)
 }
 
 // BenchmarkAckAtRandom is one acknowledgement out of so many single leases, and one lease.

@@ -54,6 +54,7 @@ type sums struct {
 	late      int    // nodes among them that were delayed
 	poisoning int    // nodes on their way to the dead letters
 	ignored   int64  // offsets in acknowledgements that meant nothing
+	routed    int    // keys whose next record somebody may be handed
 	steps     uint64 // membership changes
 }
 
@@ -106,7 +107,9 @@ func (d *Dispatcher) Step(now Now, e *Event) []Effect {
 	case Ack:
 		d.ack(e.Ranges)
 	case AckBelow:
-		d.ackRange(cursor.Range{From: d.set.Position(), To: e.Offset - 1})
+		if position := d.set.Position(); e.Offset > position {
+			d.ackRange(cursor.Range{From: position, To: e.Offset - 1})
+		}
 	case Nack:
 		d.nack(e)
 	case Heartbeat:

@@ -161,12 +161,14 @@ func (d *stock) reroute(k *key) {
 		k.class = 0
 	}
 	k.home.keyed[k.class].insert(n)
+	d.routed++
 }
 
 func (d *stock) unroute(k *key) {
 	if k.home != nil {
 		k.home.keyed[k.class].remove(k.head)
 		k.home, k.head = nil, nil
+		d.routed--
 	}
 }
 

@@ -11,7 +11,11 @@ func (d *Dispatcher) serve() {
 	for again := true; again && d.running() && len(d.members.asking) > 0; {
 		position := d.set.Position()
 		waiting := d.members.asking[:0]
-		for _, c := range d.members.asking {
+		for i, c := range d.members.asking {
+			if d.nothing() { // as with many consumers that wait for little
+				waiting = append(waiting, d.members.asking[i:]...)
+				break
+			}
 			if !d.give(c) {
 				waiting = append(waiting, c)
 			}
@@ -20,6 +24,12 @@ func (d *Dispatcher) serve() {
 		d.members.asking = waiting
 		again = d.set.Position() != position
 	}
+}
+
+// nothing reports whether there is nothing for anybody.
+func (d *Dispatcher) nothing() bool {
+	l := &d.lists
+	return d.ahead.empty() && l.again.size == 0 && l.fresh.size == 0 && l.large.size == 0 && d.routed == 0
 }
 
 // give makes one delivery to a consumer, and reports whether there was anything for it: first what is handed out again,

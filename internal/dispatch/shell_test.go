@@ -308,10 +308,15 @@ func (d *Dispatcher) audit() error {
 	case len(keyed) != len(d.keys.byHash):
 		return fmt.Errorf("%d keys with nodes, %d known", len(keyed), len(d.keys.byHash))
 	}
+	routed := 0
 	for _, c := range d.members.order {
+		routed += c.keyed[0].size + c.keyed[1].size
 		if c.held != held[c] {
 			return fmt.Errorf("consumer %d holds %v, counts %v", c.id, held[c], c.held)
 		}
+	}
+	if routed != d.routed {
+		return fmt.Errorf("%d keys are routed, counted %d", routed, d.routed)
 	}
 	return nil
 }
