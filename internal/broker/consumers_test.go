@@ -551,6 +551,13 @@ func TestTrimmedUnderASubscription(t *testing.T) {
 		if got := fault.DetailsOf(err); got["requested"] != "0" || got["oldest"] != fmt.Sprint(first) {
 			t.Fatalf("%v", got)
 		}
+		for range 2 { // and so does whoever comes later
+			_, err = r.OpenConsumer(t.Context(), ConsumerSpec{Topic: "a", Subscription: "fail"})
+			wantKind(t, err, fault.Trimmed)
+		}
+		if info, err := r.DescribeSubscription(t.Context(), "a", "fail"); err != nil || !strings.HasPrefix(info.Parts[0].State, "failed") || len(info.Parts[0].Consumers) != 0 {
+			t.Fatalf("%+v, %v", info.Parts, err)
+		}
 		if err := r.SeekSubscription(t.Context(), "a", "fail", 0, Earliest()); err != nil {
 			t.Fatal(err)
 		}

@@ -137,6 +137,9 @@ func (r *Run) Join(ctx context.Context, m Member) (*Consumer, error) {
 			r.spec.Name, r.spec.Topic, r.spec.Partition, holder).With("consumer", holder)
 	}
 	if c.over != nil { // the subscription stands failed: see dispatch.Failed
+		r.event.Kind, r.event.Consumer = dispatch.Leave, c.id
+		r.step()
+		r.rest()
 		return nil, c.over
 	}
 	return c, nil
