@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/cursor"
-	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fan"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
@@ -89,7 +88,6 @@ func (h *hub) endThose(match func(subscription.Key) bool, err error) {
 			s.End(err)
 		}
 	}
-	h.sweep()
 }
 
 // Consumer is one consumer of a subscription's one partition. Next is called by one goroutine at a time; everything else
@@ -167,7 +165,7 @@ func (h *hub) ackTimeout(t *topic, name string) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return ms(*effective(m).AckTimeoutMs)
+	return ms(*subscription.Effective(m).AckTimeoutMs)
 }
 
 // runFor returns the Run that a consumer is to join, and makes what is missing.
@@ -213,7 +211,7 @@ func (h *hub) run(t *topic, m *meta.Subscription, part int32) (*subscription.Run
 		}
 		p := t.parts[part]
 		return subscription.New(&h.cfg, subscription.Spec{
-			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: dispatchConfig(m),
+			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: subscription.DispatchConfig(m),
 		}, func(ctx context.Context) (subscription.Source, error) {
 			reader, err := p.NewReader(ctx, 0)
 			if err != nil {
@@ -249,7 +247,7 @@ func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, Subscr
 	key := subscription.Key{TopicID: t.ID, Partition: spec.Partition, Name: spec.Subscription}
 	f := t.fans[spec.Partition]
 	run, err := h.obtain(key, func() (*subscription.Run, error) {
-		c := dispatchConfig(&meta.Subscription{Type: typ})
+		c := subscription.DispatchConfig(&meta.Subscription{Type: typ})
 		c.AtMostOnce = true
 		return subscription.New(&h.cfg, subscription.Spec{
 			Key: key, Topic: t.Full, State: cursor.State{Position: f.End()}, Dispatch: c,
@@ -260,7 +258,7 @@ func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, Subscr
 		})
 	})
 	if err == nil {
-		if is := subscriptionTypes[run.Type()]; is != typ {
+		if is := run.Type(); is != typ {
 			return nil, "", errOtherType(t.Full, spec.Subscription, is)
 		}
 	}
@@ -357,13 +355,10 @@ func (h *hub) SettleFor(topic string, part int32, name string, s Settlement) err
 	return nil
 }
 
-var subscriptionTypes = map[dispatch.Type]SubscriptionType{
-	dispatch.Exclusive: Exclusive, dispatch.Shared: Shared, dispatch.Failover: Failover, dispatch.KeyShared: KeyShared,
-}
-
 // endOf ends the subscriptions in use of a topic that has ended.
 func (h *hub) endOf(t *topic) {
 	h.endThose(func(k subscription.Key) bool { return k.TopicID == t.ID }, t.ended())
+	h.sweep()
 }
 
 // endConsumers ends the consumers of subscriptions and saves where these are, so that nothing that was settled is handed

@@ -740,6 +740,28 @@ func TestDrainEndsConsumersAndSaves(t *testing.T) {
 	})
 }
 
+func TestUnloadingSavesWhatWasAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.create("a")
+		r.publish("a", 0, "x", "y", "z")
+		c := r.consumer(ConsumerSpec{Type: Shared})
+		take(t, c, 3)
+		ack(t, c, 0, 2)
+		if err := r.UnloadTopic(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Next(t.Context(), 0)
+		wantKind(t, err, fault.Unavailable, "unloaded")
+		c = r.consumer(ConsumerSpec{Type: Shared})
+		if s := text(take(t, c, 1)); s != "1=y*2" {
+			t.Fatal(s)
+		}
+		nothing(t, c, time.Second)
+		r.halt()
+	})
+}
+
 func mustTopic(t *testing.T, s meta.Store, name string) *meta.Topic {
 	t.Helper()
 	n, err := meta.ParseTopic(name)

@@ -34,7 +34,7 @@ func (h *hub) bury(ctx context.Context, l subscription.Letter) error {
 	if err != nil {
 		return err
 	}
-	topic := *effective(m).DeadLetterTopic
+	topic := *subscription.Effective(m).DeadLetterTopic
 	if err := h.deadLetterTopic(ctx, topic); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (h *hub) eachDeadLetter(ctx context.Context, topic, name string, each func(
 	if err != nil {
 		return err
 	}
-	dead, dlq, err := h.subscription(*effective(m).DeadLetterTopic, deadLetterSubscription)
+	dead, dlq, err := h.subscription(*subscription.Effective(m).DeadLetterTopic, deadLetterSubscription)
 	if fault.KindOf(err) == fault.NotFound {
 		return nil // there never was one
 	}

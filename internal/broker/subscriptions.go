@@ -8,63 +8,10 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/cursor"
-	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/subscription"
 )
-
-// What counts where a subscription sets nothing itself.
-var subscriptionDefaults = SubscriptionSettings{
-	AckTimeoutMs: ptrTo[int64](60_000), MaxDeliveries: ptrTo[int32](0), RedeliveryDelayMs: ptrTo[int64](200), MaxRedeliveryDelayMs: ptrTo[int64](60_000),
-	Backoff: ptrTo("exponential"), Poison: ptrTo("dead_letter"), DeadLetterTopic: ptrTo(""), WindowMessages: ptrTo[int32](1000), WindowBytes: ptrTo[int64](16 << 20),
-	TotalMessages: ptrTo[int32](50_000), TotalBytes: ptrTo[int64](256 << 20), KeyInFlight: ptrTo[int32](0), OnTrimmed: ptrTo("fail"), ExpireAfterMs: ptrTo[int64](0),
-}
-
-func ptrTo[T any](v T) *T { return &v }
-
-// effective returns the settings that count for a subscription: no field is nil.
-func effective(m *meta.Subscription) SubscriptionSettings {
-	s := subscriptionDefaults.Merge(m.Settings, nil)
-	if m.Settings.DeadLetterTopic == nil {
-		s.DeadLetterTopic = ptrTo(m.Topic.String() + "-" + m.Name + "-dlq")
-	} else if n, err := meta.DeadLetterName(m.Topic.Namespace, *m.Settings.DeadLetterTopic); err == nil {
-		s.DeadLetterTopic = ptrTo(n.String())
-	}
-	return s
-}
-
-// dispatchConfig returns how a subscription's records are dispatched.
-func dispatchConfig(m *meta.Subscription) dispatch.Config {
-	s := effective(m)
-	c := dispatch.Config{
-		AckTimeout: ms(*s.AckTimeoutMs), MaxDeliveries: *s.MaxDeliveries,
-		Backoff:     dispatch.Backoff{Base: ms(*s.RedeliveryDelayMs), Max: ms(*s.MaxRedeliveryDelayMs), Exponential: *s.Backoff == "exponential"},
-		Consumer:    dispatch.Window{Messages: int(*s.WindowMessages), Bytes: *s.WindowBytes},
-		Total:       dispatch.Window{Messages: int(*s.TotalMessages), Bytes: *s.TotalBytes},
-		KeyInFlight: int(*s.KeyInFlight), SkipTrimmed: *s.OnTrimmed == "skip_to_oldest",
-	}
-	for t, name := range subscriptionTypes {
-		if name == m.Type {
-			c.Type = t
-		}
-	}
-	// What is read ahead is memory of each subscription that is in use. Where keys wait for one another it has to be more:
-	// one that is held up must not hold up all.
-	c.LookAhead = dispatch.Window{Messages: 20_000, Bytes: 2 << 20}
-	if c.Type == dispatch.KeyShared {
-		c.LookAhead.Bytes = 8 << 20
-	}
-	switch *s.Poison {
-	case "block":
-		c.Poison = dispatch.Block
-	case "drop":
-		c.Poison = dispatch.Drop
-	default:
-		c.Poison = dispatch.DeadLetter
-	}
-	return c
-}
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
@@ -140,7 +87,7 @@ func (h *hub) SetSubscription(ctx context.Context, topic, name string, set Subsc
 	}
 	for i := range t.parts {
 		if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: int32(i), Name: name}); run != nil { //nolint:gosec // bounded by meta
-			run.Reconfigure(dispatchConfig(r.Subscription))
+			run.Reconfigure(subscription.DispatchConfig(r.Subscription))
 		}
 	}
 	return h.DescribeSubscription(ctx, topic, name)
@@ -174,6 +121,7 @@ func (h *hub) deleteSubscription(ctx context.Context, t *topic, m *meta.Subscrip
 	}
 	h.endThose(func(k subscription.Key) bool { return k.TopicID == t.ID && k.Name == m.Name },
 		fault.New(fault.Deleted, "subscription %s of %s was deleted", m.Name, t.Full).With("subscription", m.Name))
+	h.sweep()
 	return nil
 }
 
@@ -263,7 +211,7 @@ func (h *hub) DescribeSubscription(ctx context.Context, topic, name string) (Sub
 
 func (h *hub) describeSubscription(t *topic, m *meta.Subscription) SubscriptionInfo {
 	info := SubscriptionInfo{
-		Topic: t.Full, TopicID: t.ID, Name: m.Name, Type: m.Type, Settings: m.Settings, Effective: effective(m), CreatedMs: m.CreatedMs,
+		Topic: t.Full, TopicID: t.ID, Name: m.Name, Type: m.Type, Settings: m.Settings, Effective: subscription.Effective(m), CreatedMs: m.CreatedMs,
 	}
 	for i, p := range t.parts {
 		part := SubscriptionPart{Partition: int32(i), State: "idle"} //nolint:gosec // bounded by meta
@@ -322,8 +270,8 @@ func (h *hub) passing(t *topic) []SubscriptionInfo {
 		}
 		info := byName[key.Name]
 		if info == nil {
-			typ := subscriptionTypes[run.Type()]
-			info = &SubscriptionInfo{Topic: t.Full, TopicID: t.ID, Name: key.Name, Type: typ, Effective: effective(&meta.Subscription{Topic: t.Name, Name: key.Name})}
+			typ := run.Type()
+			info = &SubscriptionInfo{Topic: t.Full, TopicID: t.ID, Name: key.Name, Type: typ, Effective: subscription.Effective(&meta.Subscription{Topic: t.Name, Name: key.Name})}
 			byName[key.Name] = info
 		}
 		part := SubscriptionPart{Partition: key.Partition, State: "idle"}

@@ -197,13 +197,18 @@ func (b *Broker) DeleteTopic(ctx context.Context, name string) error {
 }
 
 // UnloadTopic flushes and closes the topic's logs; the next use opens and verifies them again, also where they were
-// unavailable. Its subscribers end with kind unavailable. It does nothing to a non-reliable topic.
+// unavailable. Its subscribers and consumers end with kind unavailable, and what they
+// acknowledged is saved. It does nothing to a non-reliable topic.
 func (b *Broker) UnloadTopic(ctx context.Context, name string) error {
 	t, err := b.lookup(name, nil)
 	if err != nil {
 		return err
 	}
 	b.endThose(func(k subscription.Key) bool { return k.TopicID == t.ID }, fault.New(fault.Unavailable, "topic %s was unloaded: connect again, which opens it", t.Full))
+	if err := b.hub.cfg.Saver.Flush(ctx); err != nil {
+		return onTopic("save the subscriptions of", t.Full, err)
+	}
+	b.sweep()
 	for i, p := range t.parts {
 		if err := p.Unload(ctx); err != nil {
 			return fmt.Errorf("unload %s/%d: %w", t.Full, i, err)

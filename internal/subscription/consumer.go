@@ -115,7 +115,7 @@ func (r *Run) Join(ctx context.Context, m Member) (*Consumer, error) {
 		}
 	}
 	r.lastID++
-	c := &Consumer{r: r, id: r.lastID, name: m.Name, maxRecord: m.MaxRecordBytes, memory: m.Memory, wake: make(chan struct{}, 1), active: r.Type() != dispatch.Failover}
+	c := &Consumer{r: r, id: r.lastID, name: m.Name, maxRecord: m.MaxRecordBytes, memory: m.Memory, wake: make(chan struct{}, 1), active: r.spec.Dispatch.Type != dispatch.Failover}
 	if c.memory == nil {
 		c.memory = func(size int) []byte { return make([]byte, size) }
 	}

@@ -104,7 +104,7 @@ func New(cfg *Config, spec Spec, open func(ctx context.Context) (Source, error))
 func (r *Run) Key() Key { return r.spec.Key }
 
 // Type returns how its consumers share it.
-func (r *Run) Type() dispatch.Type { return r.spec.Dispatch.Type }
+func (r *Run) Type() meta.SubscriptionType { return types[r.spec.Dispatch.Type] }
 
 func (c *Config) readBytes() int {
 	if c.ReadBytes <= 0 {
