@@ -420,6 +420,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		{"metadata stops", nil, moveMetadataStops},
 		{"grpc", map[string]string{"limits.connections": "2"}, moveGRPC},
 		{"http", map[string]string{"limits.connections": "2"}, moveHTTP},
+		{"schemas", nil, moveSchemas},
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

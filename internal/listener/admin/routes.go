@@ -54,6 +54,13 @@ func (s *Server) handler() http.Handler {
 	} {
 		mux.Handle(path, s.wrap("/debug/pprof/", s.profile(h)))
 	}
+	if s.cfg.Schemas != nil {
+		for _, path := range s.cfg.SchemaPaths {
+			h := s.wrap(path, s.serveSchemas)
+			mux.Handle(path, h)
+			mux.Handle(path+"/", h)
+		}
+	}
 	// A page of another site must not publish or delete through a browser that can reach this port.
 	guard := http.NewCrossOriginProtection()
 	guard.SetDenyHandler(s.wrap("cross-origin", func(http.ResponseWriter, *http.Request) error {
@@ -190,6 +197,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
+}
+
+// serveSchemas passes a request on. It is answered in the words of that protocol, failures too.
+func (s *Server) serveSchemas(w http.ResponseWriter, r *http.Request) error {
+	s.cfg.Schemas.ServeHTTP(w, r)
+	return nil
 }
 
 // broker returns the broker, or why there is none.
