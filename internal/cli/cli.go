@@ -35,6 +35,7 @@ type root struct {
 	Completion completionCmd `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Namespace  namespaceCmd  `cmd:"" help:"Create, list and delete namespaces."`
 	Topic      topicCmd      `cmd:"" help:"Create, list, describe, change and delete topics."`
+	Schema     schemaCmd     `cmd:"" help:"Register, compare and find schemas, and hold topics to them."`
 	Publish    publishCmd    `cmd:"" help:"Publish one record a line, from a file or standard input."`
 	Consume    consumeCmd    `cmd:"" help:"Print a topic's records."`
 	Inspect    inspectCmd    `cmd:"" help:"Look at data on disk without a broker; changes nothing."`

@@ -73,9 +73,9 @@ func (b *buffer) String() string {
 
 // broker is a broker in this process, started through the command line.
 type broker struct {
-	addr string
-	log  *buffer
-	stop func() int // and returns the exit code
+	addr, http string
+	log        *buffer
+	stop       func() int // and returns the exit code
 }
 
 // startBroker starts one on a data directory.
@@ -98,7 +98,7 @@ func startBroker(ctx context.Context, dataDir string, args ...string) (*broker, 
 	}
 	var at listeningJSON
 	err := json.Unmarshal(first.line, &at)
-	b.addr = at.GRPC
+	b.addr, b.http = at.GRPC, at.HTTP
 	return b, err
 }
 

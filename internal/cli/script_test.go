@@ -16,7 +16,7 @@ import (
 // TestScripts runs every scenario in testdata, side by side in this process, so that files are named by their whole path
 // ($WORK/…). Besides testscript's own commands there are
 //
-//	broker start [flags]       a broker on $WORK/data in this process; $LEVEE_ADDR leads to it
+//	broker start [flags]       a broker on $WORK/data in this process; $LEVEE_ADDR and $LEVEE_HTTP lead to it
 //	broker stop                stops it, which must end with exit code 0
 //	levee args… [<file]        runs a command in-process; fails unless it exits with 0
 //	exits N levee args…        fails unless it exits with N
@@ -74,6 +74,7 @@ func brokerScript(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		ts.Defer(func() { b.stop() })
 		ts.Setenv("LEVEE_ADDR", b.addr)
+		ts.Setenv("LEVEE_HTTP", b.http)
 		running.Store(ts.Name(), b)
 	case "stop":
 		v, _ := running.Load(ts.Name())
@@ -93,7 +94,7 @@ func leveeScript(ts *testscript.TestScript, args []string) int {
 		stdin, args = ts.ReadFile(args[n-1][1:]), args[:n-1]
 	}
 	var env []string
-	for _, name := range []string{"LEVEE_ADDR", "LEVEE_OUTPUT", "LEVEE_CONFIG", "LEVEE_DATA_DIR"} {
+	for _, name := range []string{"LEVEE_ADDR", "LEVEE_HTTP", "LEVEE_OUTPUT", "LEVEE_CONFIG", "LEVEE_DATA_DIR"} {
 		if v := ts.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}

@@ -218,7 +218,7 @@ func TestFileForms(t *testing.T) {
 func TestEnvironmentOfOthersIsLeftAlone(t *testing.T) {
 	c, err := Load(LoadOptions{Env: []string{
 		"LEVEE_PORT=tcp://10.0.0.1:6650", "LEVEE_PORT_6650_TCP_ADDR=10.0.0.1", "LEVEE_SERVICE_HOST=10.0.0.1", "LEVEE_HEADLESS_SERVICE_PORT_GRPC=1",
-		"LEVEE_ADDR=127.0.0.1:1", "LEVEE_TOKEN_FILE=x", "LEVEE_TLS_CA=ca.pem", "LEVEE_BIN=/bin/levee", "LEVEE_DATA_DIR=a", "LEVEE_DATA_DIR=b",
+		"LEVEE_ADDR=127.0.0.1:1", "LEVEE_HTTP=127.0.0.1:2", "LEVEE_TOKEN_FILE=x", "LEVEE_TLS_CA=ca.pem", "LEVEE_BIN=/bin/levee", "LEVEE_DATA_DIR=a", "LEVEE_DATA_DIR=b",
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_P
 
 // clientVariables belong to commands that connect to a broker. LEVEE_TLS_CERT and LEVEE_TLS_KEY are both: each is what
 // the process that reads it presents.
-var clientVariables = []string{"LEVEE_ADDR", "LEVEE_CONFIG", "LEVEE_OUTPUT", "LEVEE_TLS_CA", "LEVEE_TOKEN_FILE"}
+var clientVariables = []string{"LEVEE_ADDR", "LEVEE_CONFIG", "LEVEE_HTTP", "LEVEE_OUTPUT", "LEVEE_TLS_CA", "LEVEE_TOKEN_FILE"}
 
 // environment takes LEVEE_… variables. An empty one counts as not set. One that is no setting is refused when it was
 // clearly meant to be one, and only mentioned otherwise: scripts around the broker have variables of their own.

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"slices"
 
 	"github.com/leveemq/levee/internal/fault"
@@ -124,7 +125,12 @@ func (r *Registry) Version(subject string, number int32, show Show) (Version, er
 }
 
 // Lookup returns the newest version of a subject that has exactly that schema.
-func (r *Registry) Lookup(subject string, spec Spec, show Show) (Version, error) {
+func (r *Registry) Lookup(ctx context.Context, subject string, spec Spec, show Show) (Version, error) {
+	_, done, err := r.work(ctx)
+	if err != nil {
+		return Version{}, err
+	}
+	defer done()
 	view := r.store.View()
 	s, err := view.Subject(subject)
 	if err != nil {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -24,6 +25,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		mismatched: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "levee_schema_records_mismatched_total", Help: "Records that did not match their topic's schema, by policy: under enforce their batch was refused at the first one, under warn they were taken.",
 		}, []string{"policy"}),
+	}
+	for _, policy := range []string{meta.PolicyWarn, meta.PolicyEnforce} {
+		m.mismatched.WithLabelValues(policy) // so that its first mismatch is an increase from 0
 	}
 	obs.Register(reg, m.registered, m.incompatible, m.checked, m.mismatched)
 	return m

@@ -250,10 +250,10 @@ func TestLookupAndDelete(t *testing.T) {
 	refused(t, err, fault.NotFound, "version_not_found")
 	_, err = r.Version("user", 0, Live)
 	refused(t, err, fault.InvalidArgument, "invalid_version")
-	if v, err := r.Lookup("user", Spec{Definition: userV1}, Live); err != nil || v.Version != 1 {
+	if v, err := r.Lookup(ctx, "user", Spec{Definition: userV1}, Live); err != nil || v.Version != 1 {
 		t.Errorf("lookup: %+v %v", v, err)
 	}
-	_, err = r.Lookup("user", Spec{Definition: userV3}, Live)
+	_, err = r.Lookup(ctx, "user", Spec{Definition: userV3}, Live)
 	refused(t, err, fault.NotFound, "schema_not_found")
 	uses := func(id uint64, show Show) string {
 		list, err := r.Uses(id, show)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net"
 
+	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/listener/admin"
 	"github.com/leveemq/levee/internal/listener/danube"
 	"github.com/leveemq/levee/internal/listener/grpc"
+	"github.com/leveemq/levee/internal/listener/registry"
 )
 
 func (s *server) loadCertificates(context.Context) (err error) {
@@ -22,10 +24,18 @@ func (s *server) listenHTTP(ctx context.Context) error {
 	}
 	s.listening.HTTP = ln.Addr().String()
 	s.http = admin.New(admin.Config{
-		Broker: s.broker.Load, State: s.state, Registry: s.registry, Pprof: s.cfg.Listen.Profiles, TLS: s.certificates.listener("h2", "http/1.1"),
+		Broker: s.broker.Load, Schemas: registry.New(s.schemas), SchemaPaths: registry.Paths(), State: s.state, Registry: s.registry, Pprof: s.cfg.Listen.Profiles, TLS: s.certificates.listener("h2", "http/1.1"),
 		Version: s.options.Version, Limits: admin.Limits{Connections: s.cfg.Limits.Connections}, Logger: s.log, Now: s.machine.now,
 	})
 	s.serve("http", s.http.Serve, ln)
+	return nil
+}
+
+// schemas returns the schema registry, nil while there is no broker.
+func (s *server) schemas() *broker.Schemas {
+	if b := s.broker.Load(); b != nil {
+		return b.Schemas()
+	}
 	return nil
 }
 

@@ -421,6 +421,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		{"grpc", map[string]string{"limits.connections": "2"}, moveGRPC},
 		{"http", map[string]string{"limits.connections": "2"}, moveHTTP},
 		{"danube", nil, moveDanube},
+		{"schemas", nil, moveSchemas},
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

@@ -89,6 +89,9 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) error {
 			page.Endpoints = append(page.Endpoints, row{e.method, e.path, e.help})
 		}
 	}
+	if s.cfg.Schemas != nil {
+		page.Endpoints = append(page.Endpoints, row{"GET", "/subjects", "schema registry, as Confluent's: with /schemas, /config, /compatibility and /mode"})
+	}
 	if s.profiles() {
 		page.Endpoints = append(page.Endpoints, row{"GET", "/debug/pprof/", "Go profiles of this process"})
 	}

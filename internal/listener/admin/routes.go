@@ -37,6 +37,9 @@ func (s *Server) endpoints() []endpoint {
 		{"PUT", "/v1/topics/{namespace}/{topic}", `create: {"partitions":1,"dispatch":"reliable","settings":{…}}`, s.putTopic},
 		{"PATCH", "/v1/topics/{namespace}/{topic}", `change settings: {"settings":{…},"unset":[…]}`, s.patchTopic},
 		{"DELETE", "/v1/topics/{namespace}/{topic}", "delete the topic and its data", s.deleteTopic},
+		{"GET", topicSchemaPath, "what the topic's records are held against", s.getTopicSchema},
+		{"PUT", topicSchemaPath, `set it: {"subject":"…","policy":"none|warn|enforce","validate":true}`, s.putTopicSchema},
+		{"DELETE", topicSchemaPath, "hold them against nothing", s.deleteTopicSchema},
 		{"POST", recordsPath, "publish: JSON, or text with ?key= and ?lines=1", s.publish},
 		{"GET", recordsPath, "read: ?partition=&from=earliest|latest|N|@TIME&limit=&wait=; ?follow=1 for a stream of events", s.consume},
 		{"GET", "/{$}", "this page", s.index},
@@ -53,6 +56,13 @@ func (s *Server) handler() http.Handler {
 		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
 	} {
 		mux.Handle(path, s.wrap("/debug/pprof/", s.profile(h)))
+	}
+	if s.cfg.Schemas != nil {
+		for _, path := range s.cfg.SchemaPaths {
+			h := s.wrap(path, s.serveSchemas)
+			mux.Handle(path, h)
+			mux.Handle(path+"/", h)
+		}
 	}
 	// A page of another site must not publish or delete through a browser that can reach this port.
 	guard := http.NewCrossOriginProtection()
@@ -190,6 +200,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
+}
+
+// serveSchemas passes a request on. It is answered in the words of that protocol, failures too.
+func (s *Server) serveSchemas(w http.ResponseWriter, r *http.Request) error {
+	s.cfg.Schemas.ServeHTTP(w, r)
+	return nil
 }
 
 // broker returns the broker, or why there is none.

@@ -43,6 +43,9 @@ type Config struct {
 	State func() State
 	// Registry is served at /metrics, and this listener's own metrics are registered with it. nil: /metrics is empty.
 	Registry *prometheus.Registry
+	// Schemas answers at SchemaPaths and below; nil: there is nothing.
+	Schemas     http.Handler
+	SchemaPaths []string
 	// Pprof serves profiles beyond loopback, too. On loopback they are always served.
 	Pprof   bool
 	TLS     *tls.Config // nil: plain text
