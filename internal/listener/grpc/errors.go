@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,16 +99,40 @@ func (c *calls) wrap(desc rpc.ServiceDesc) *rpc.ServiceDesc {
 	return &desc
 }
 
-// registrar registers services whose handlers go through calls.
+// registrar registers services of other APIs: their calls go through calls, and their streams end when the listener drains.
 type registrar struct {
-	server *rpc.Server
-	calls  *calls
+	server   *rpc.Server
+	calls    *calls
+	draining context.Context // done once it has begun
 }
 
 // RegisterService adds a service.
 func (r registrar) RegisterService(desc *rpc.ServiceDesc, impl any) {
-	r.server.RegisterService(r.calls.wrap(*desc), impl)
+	bounded := *desc
+	bounded.Streams = slices.Clone(desc.Streams)
+	for i := range bounded.Streams {
+		handle := bounded.Streams[i].Handler
+		bounded.Streams[i].Handler = func(srv any, stream rpc.ServerStream) error {
+			ctx, cancel := context.WithCancelCause(stream.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(r.draining, func() { cancel(errDraining) })()
+			err := handle(srv, &boundedStream{stream, ctx})
+			if stream.Context().Err() == nil && ctx.Err() != nil {
+				return errDraining
+			}
+			return err
+		}
+	}
+	r.server.RegisterService(r.calls.wrap(bounded), impl)
 }
+
+// boundedStream is a stream whose context ends when the listener drains.
+type boundedStream struct {
+	rpc.ServerStream
+	ctx context.Context
+}
+
+func (s *boundedStream) Context() context.Context { return s.ctx }
 
 // ended turns the error that a call ended with into its status.
 func (c *calls) ended(method string, err error) error {

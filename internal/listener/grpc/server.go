@@ -138,7 +138,7 @@ func newServer(cfg Config, streams streams, admin leveev1.AdminServer, life life
 	})
 	s.rpc.RegisterService(calls.wrap(leveev1.Admin_ServiceDesc), admin)
 	for _, register := range cfg.Services {
-		register(registrar{s.rpc, calls})
+		register(registrar{s.rpc, calls, s.tasks.Context()})
 	}
 	healthpb.RegisterHealthServer(s.rpc, &healthService{life: life, ready: s.ready, draining: s.tasks.Context().Done()})
 	reflection.RegisterV1(s.rpc)
