@@ -94,7 +94,7 @@ func (b *builder) note(s *dispatch.Span) {
 // how many pieces that were. A piece that reaches beyond the stretch is cut; what is left of it comes next.
 func (b *builder) batches(pieces []piece) (done int, err error) {
 	first := &pieces[0]
-	data := []byte(nil)
+	var data []byte
 	if first.stretch != nil {
 		data = first.data
 	} else if data, err = b.fetch(first.From); err != nil {
