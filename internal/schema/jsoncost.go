@@ -3,7 +3,6 @@ package schema
 import (
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -87,9 +86,11 @@ func weight(s *jsonschema.Schema) int64 {
 
 // costNode is a schema on its way through the count.
 type costNode struct {
-	weight    int64
-	edges     edges
-	now, next int64
+	weight                    int64
+	here                      []*costNode
+	mostMembers, allMembers   []*costNode
+	mostElements, allElements []*costNode
+	now, next                 int64
 }
 
 type costCount struct {
@@ -104,28 +105,54 @@ func jsonCosts(root *jsonschema.Schema) ([]int64, error) {
 	if err := c.visitAll(root); err != nil {
 		return nil, err
 	}
+	order := c.link()
 	costs := make([]int64, maxJSONDepth+1)
 	for d := range costs {
-		for _, s := range c.order {
-			n := c.nodes[s]
+		steady := d > 0
+		for _, n := range order {
 			if d == 0 {
 				n.next = n.weight
 			} else {
-				n.next = max(c.most(n.edges.mostMembers)+c.sum(n.edges.allMembers), c.most(n.edges.mostElements)+c.sum(n.edges.allElements))
+				n.next = max(most(n.mostMembers)+sum(n.allMembers), most(n.mostElements)+sum(n.allElements))
 			}
-			for _, t := range n.edges.here {
-				n.next = min(n.next+c.nodes[t].next, countedEnough)
+			for _, t := range n.here {
+				n.next = min(n.next+t.next, countedEnough)
 			}
 			costs[d] = max(costs[d], n.next)
+			steady = steady && n.next == n.now
 		}
-		for n := range maps.Values(c.nodes) {
+		for _, n := range order {
 			n.now = n.next
+		}
+		if steady { // deeper it stays as it is here
+			for deeper := d + 1; deeper < len(costs); deeper++ {
+				costs[deeper] = costs[d]
+			}
+			break
 		}
 	}
 	if costs[0] > maxInPlaceCost {
 		return nil, errors.New("it applies too many schemas to one value")
 	}
 	return costs, nil
+}
+
+// link leads every node to those its schema applies, and returns the nodes in order.
+func (c *costCount) link() []*costNode {
+	all := func(of []*jsonschema.Schema) []*costNode {
+		list := make([]*costNode, len(of))
+		for i, s := range of {
+			list[i] = c.nodes[s]
+		}
+		return list
+	}
+	order := make([]*costNode, len(c.order))
+	for i, s := range c.order {
+		n, e := c.nodes[s], edgesOf(s)
+		n.here, n.mostMembers, n.allMembers, n.mostElements, n.allElements = all(e.here), all(e.mostMembers), all(e.allMembers), all(e.mostElements), all(e.allElements)
+		order[i] = n
+	}
+	return order
 }
 
 // visitAll visits everything the root leads to, without recursing along values, whose schemas may form long chains.
@@ -151,34 +178,34 @@ func (c *costCount) visit(s *jsonschema.Schema, todo *[]*jsonschema.Schema, dept
 	if s.DynamicRef != nil || s.RecursiveRef != nil {
 		return errors.New("$dynamicRef and $recursiveRef are not supported: use $ref")
 	}
-	n := &costNode{weight: weight(s), edges: edgesOf(s)}
-	c.nodes[s] = n
+	e := edgesOf(s)
+	c.nodes[s] = &costNode{weight: weight(s)}
 	c.open[s] = true
-	for _, t := range n.edges.here {
+	for _, t := range e.here {
 		if err := c.visit(t, todo, depth+1); err != nil {
 			return err
 		}
 	}
 	delete(c.open, s)
 	c.order = append(c.order, s)
-	for _, part := range [][]*jsonschema.Schema{n.edges.mostMembers, n.edges.allMembers, n.edges.mostElements, n.edges.allElements} {
+	for _, part := range [][]*jsonschema.Schema{e.mostMembers, e.allMembers, e.mostElements, e.allElements} {
 		*todo = append(*todo, part...)
 	}
 	return nil
 }
 
-func (c *costCount) most(of []*jsonschema.Schema) int64 {
+func most(of []*costNode) int64 {
 	var most int64
-	for _, s := range of {
-		most = max(most, c.nodes[s].now)
+	for _, n := range of {
+		most = max(most, n.now)
 	}
 	return most
 }
 
-func (c *costCount) sum(of []*jsonschema.Schema) int64 {
+func sum(of []*costNode) int64 {
 	var sum int64
-	for _, s := range of {
-		sum = min(sum+c.nodes[s].now, countedEnough)
+	for _, n := range of {
+		sum = min(sum+n.now, countedEnough)
 	}
 	return sum
 }

@@ -53,6 +53,7 @@ func (k sameSchemas) schemas(a, b *jsonschema.Schema, assumed map[[2]*jsonschema
 			continue
 		}
 		if !k.values(va.Field(i), vb.Field(i), assumed) {
+			k[pair] = false // whatever was assumed: assumptions only ever help
 			return false
 		}
 	}

@@ -23,6 +23,35 @@ type jsonSchema struct {
 // jsonRoot is where a definition is compiled. Nothing is ever fetched from there, nor from anywhere else.
 const jsonRoot = "levee:///schema.json"
 
+// maxSubschemas bounds what the library has to compile: it takes time by the square of it, and two seconds here.
+const maxSubschemas = 20_000
+
+// countSchemas counts what may be a schema: objects and booleans that are no data.
+func countSchemas(v any) int {
+	n := 0
+	switch v := v.(type) {
+	case bool:
+		n = 1
+	case []any:
+		for _, e := range v {
+			n += countSchemas(e)
+		}
+	case map[string]any:
+		n = 1
+		for key, e := range v {
+			if !data(key) {
+				n += countSchemas(e)
+			}
+		}
+	}
+	return n
+}
+
+// data reports whether what a keyword holds is values and no schemas.
+func data(keyword string) bool {
+	return keyword == "const" || keyword == "default" || keyword == "enum" || keyword == "examples"
+}
+
 // jsonDrafts are the meta-schemas that a definition may name; one of its own could make reading it cost anything.
 var jsonDrafts = []string{
 	"http://json-schema.org/draft-04/schema", "http://json-schema.org/draft-06/schema", "http://json-schema.org/draft-07/schema",
@@ -39,11 +68,15 @@ func parseJSONSchema(definition string, references []Reference) (string, impleme
 	if err != nil {
 		return "", nil, err
 	}
-	loader := jsonLoader{}
+	loader, parts := jsonLoader{}, countSchemas(doc)
 	for _, r := range references {
 		if loader[r.Name], err = readJSONSchema(r.Schema.definition); err != nil {
 			return "", nil, fmt.Errorf("reference %q: %w", clip(r.Name), err)
 		}
+		parts += countSchemas(loader[r.Name])
+	}
+	if parts > maxSubschemas {
+		return "", nil, fmt.Errorf("it is made of more than %d schemas", maxSubschemas)
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft7)
@@ -97,8 +130,8 @@ func foreignMeta(v any) error {
 		}
 	case map[string]any:
 		for key, e := range v {
-			if key == "const" || key == "default" || key == "enum" || key == "examples" {
-				continue // data
+			if data(key) {
+				continue
 			}
 			if uri, ok := e.(string); ok && key == "$schema" && !slices.Contains(jsonDrafts, strings.TrimSuffix(uri, "#")) {
 				return fmt.Errorf("$schema %q is not known: use draft 4, 6, 7, 2019-09 or 2020-12", clip(uri))

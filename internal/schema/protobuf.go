@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // protoSchema is a .proto file with everything it imports.
@@ -38,11 +40,32 @@ func parseProtobuf(definition string, references []Reference) (string, implement
 		}
 		return "", nil, errors.New(clipTo(err.Error(), 1000))
 	}
-	file := files[0]
+	file, err := indexed(files[0], &protoregistry.Files{})
+	if err != nil {
+		return "", nil, err
+	}
 	if file.Messages().Len() == 0 && file.Enums().Len() == 0 {
 		return "", nil, errors.New("it defines no message")
 	}
 	return canonicalProto(definition), &protoSchema{file}, nil
+}
+
+// indexed turns a compiled file, with what it imports, into one that finds fields and messages without going through all
+// of them.
+func indexed(file protoreflect.FileDescriptor, known *protoregistry.Files) (protoreflect.FileDescriptor, error) {
+	if there, err := known.FindFileByPath(file.Path()); err == nil {
+		return there, nil
+	}
+	for i := range file.Imports().Len() {
+		if _, err := indexed(file.Imports().Get(i).FileDescriptor, known); err != nil {
+			return nil, err
+		}
+	}
+	made, err := protodesc.NewFile(protodesc.ToFileDescriptorProto(file), known)
+	if err != nil {
+		return nil, err
+	}
+	return made, known.RegisterFile(made)
 }
 
 // canonicalProto drops comments and spaces that separate nothing.

@@ -12,13 +12,12 @@ import (
 type protoCompare struct {
 	problems []Problem
 	seen     map[[2]protoreflect.FullName]bool
-	wPackage protoreflect.FullName
-	rPackage protoreflect.FullName
+	w, r     protoreflect.FileDescriptor
 }
 
 func (s *protoSchema) reads(writer implementation) []Problem {
 	w := writer.(*protoSchema) //nolint:forcetypeassert // Check compares equal types only
-	c := &protoCompare{seen: map[[2]protoreflect.FullName]bool{}, wPackage: w.file.Package(), rPackage: s.file.Package()}
+	c := &protoCompare{seen: map[[2]protoreflect.FullName]bool{}, w: w.file, r: s.file}
 	c.messages("", w.file.Messages(), s.file.Messages())
 	return c.problems
 }
@@ -159,11 +158,13 @@ func (c *protoCompare) field(path string, w, r protoreflect.FieldDescriptor) {
 		if w.Kind() != r.Kind() {
 			return // reported: they are of different groups
 		}
-		if local(w.Message(), c.wPackage) != local(r.Message(), c.rPackage) {
+		if local(w.Message(), c.w) != local(r.Message(), c.r) {
 			c.add(path, "field_named_type_changed", "field %s is written as message %s and read as %s", r.Name(), w.Message().FullName(), r.Message().FullName())
 			return
 		}
-		c.message(path+"/"+string(r.Message().Name()), w.Message(), r.Message())
+		if w.Message().ParentFile() != c.w || r.Message().ParentFile() != c.r { // otherwise its turn comes with its file's messages
+			c.message("/"+string(r.Message().FullName()), w.Message(), r.Message())
+		}
 	case protoreflect.EnumKind:
 		if w.Kind() == protoreflect.EnumKind {
 			c.enum(path, w.Enum(), r.Enum())
@@ -198,8 +199,8 @@ func (c *protoCompare) enum(path string, w, r protoreflect.EnumDescriptor) {
 
 // local is a type's name within its file's package, so that a package may change its name; types of other packages keep
 // their whole name.
-func local(m protoreflect.MessageDescriptor, pkg protoreflect.FullName) string {
-	name := string(m.FullName())
+func local(m protoreflect.MessageDescriptor, file protoreflect.FileDescriptor) string {
+	name, pkg := string(m.FullName()), file.Package()
 	if pkg == "" {
 		return name
 	}

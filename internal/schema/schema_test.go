@@ -103,6 +103,7 @@ func TestInvalid(t *testing.T) {
 		{"bomb", JSONSchema, bomb(), "too many schemas"},
 		{"huge number", JSONSchema, `{"minimum":1e999999}`, "out of range"},
 		{"tiny number", JSONSchema, `{"multipleOf":1e-999999}`, "out of range"},
+		{"too many schemas", JSONSchema, `{"anyOf":[` + strings.Repeat("true,", 20_000) + `true]}`, "more than 20000 schemas"},
 		{"deep json", JSONSchema, deep(`{"not":`, `}`, 200), "nest deeper"},
 		{"huge pattern", JSONSchema, `{"pattern":"(.*a.{0,500}){2}$"}`, "repeats too much"},
 		{"no proto", Protobuf, `message`, "syntax error"},
