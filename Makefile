@@ -22,7 +22,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The newest vulnerabilities count, so the database is not pinned; VULNDB=vX.Y.Z does it where that matters.
 VULNDB      ?= latest
 
-.PHONY: check-go build run test ci ci-tools race faults mutation bench microbench fuzz gen gen-check vuln release lint fmt clean
+.PHONY: check-go build run test ci ci-tools clients race faults mutation bench microbench fuzz gen gen-check vuln release lint fmt clean
 
 # Says what to install when make can do nothing without it.
 check-go:
@@ -56,7 +56,7 @@ race: $(BIN)/testrun
 	@$(BIN)/testrun -race -short -tags invariants -timeout 25m ./...
 
 ## ci: what must pass before a change lands; ends with go test's own lines
-ci: check-go ci-tools gen-check lint vuln build
+ci: check-go ci-tools clients gen-check lint vuln build
 	@echo "== race detector and self-checks"
 	@$(MAKE) --no-print-directory race
 	@echo "== fuzz targets: 10 minutes shared"
@@ -73,6 +73,13 @@ ci-tools:
 	  command -v $${pair%%:*} >/dev/null 2>&1 || missing="$$missing $${pair##*:}"; done; \
 	if [ -n "$$missing" ]; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
+
+## clients: clients of others in Python, for the tests below test/compat, into bin/python
+clients:
+	@command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null || { \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 python3-venv; }
+	@test -x bin/python/bin/python || python3 -m venv bin/python
+	@bin/python/bin/python -m pip install -q --disable-pip-version-check -r test/compat/python/requirements.txt
 
 ## mutation: deliberate bugs, each of which a named test must notice
 mutation: check-go

@@ -70,7 +70,7 @@ func (f *fakeSchemas) Subjects() (list []schemaSubject) {
 	return list
 }
 
-func (f *fakeSchemas) CheckSchema(_ string, s schemaSpec, mode string) ([]string, error) {
+func (f *fakeSchemas) CheckSchema(_ context.Context, _ string, s schemaSpec, mode string) ([]string, error) {
 	if mode == "BACKWARD" && s.Definition == "no" {
 		return []string{"a field is missing"}, nil
 	}
