@@ -34,13 +34,20 @@ func (s *subscriptionArgs) hinted(err error) error {
 
 // subscriptionJSON is a subscription as ls, create and set print it. Settings are those in effect.
 type subscriptionJSON struct {
-	Topic              string `json:"topic" doc:"namespace/name"`
-	Name               string `json:"name" doc:"of the subscription"`
-	Type               string `json:"type" doc:"exclusive, shared, failover or key_shared"`
-	Partitions         int    `json:"partitions" doc:"of the topic"`
-	Backlog            int64  `json:"backlog" doc:"records that are not settled, in all partitions"`
-	InFlight           int64  `json:"in_flight" doc:"of them, handed out now"`
-	Consumers          int    `json:"consumers" doc:"connected, over all partitions"`
+	Topic      string `json:"topic" doc:"namespace/name"`
+	Name       string `json:"name" doc:"of the subscription"`
+	Type       string `json:"type" doc:"exclusive, shared, failover or key_shared"`
+	Partitions int    `json:"partitions" doc:"of the topic"`
+	Backlog    int64  `json:"backlog" doc:"records that are not settled, in all partitions"`
+	InFlight   int64  `json:"in_flight" doc:"of them, handed out now"`
+	Consumers  int    `json:"consumers" doc:"connected, over all partitions"`
+	subscriptionSettingsJSON
+	Set       string `json:"set" doc:"names of the settings that are the subscription's own, with commas between; the others are the broker's defaults"`
+	CreatedMs int64  `json:"created_ms" doc:"milliseconds since 1970, UTC"`
+}
+
+// subscriptionSettingsJSON are settings in effect.
+type subscriptionSettingsJSON struct {
 	AckTimeoutMs       int64  `json:"ack_timeout_ms" doc:"how long a delivery is held without a heartbeat; 0: for ever"`
 	MaxDeliveries      int32  `json:"max_deliveries" doc:"after that many poison decides; 0: no limit"`
 	RedeliveryDelayMs  int64  `json:"redelivery_delay_ms" doc:"before a record is handed out again"`
@@ -55,19 +62,19 @@ type subscriptionJSON struct {
 	KeyInFlight        int32  `json:"key_in_flight" doc:"key_shared: unsettled records of one key, at most; 0: no limit"`
 	OnTrimmed          string `json:"on_trimmed" doc:"fail or skip_to_oldest"`
 	ExpireAfterMs      int64  `json:"expire_after_ms" doc:"removed when unused for so long; 0: never"`
-	Set                string `json:"set" doc:"names of the settings that are the subscription's own, with commas between; the others are the broker's defaults"`
-	CreatedMs          int64  `json:"created_ms" doc:"milliseconds since 1970, UTC"`
 }
 
 func newSubscriptionJSON(s client.SubscriptionInfo) subscriptionJSON {
 	e := s.Effective
 	row := subscriptionJSON{
 		Topic: s.Topic, Name: s.Name, Type: string(s.Type), Partitions: len(s.Parts), CreatedMs: s.Created.UnixMilli(),
-		AckTimeoutMs: value(milliseconds(e.AckTimeout)), MaxDeliveries: value(e.MaxDeliveries), RedeliveryDelayMs: value(milliseconds(e.RedeliveryDelay)),
-		MaxRedeliveryDelay: value(milliseconds(e.MaxRedeliveryDelay)), Backoff: value(e.Backoff), Poison: value(e.Poison),
-		DeadLetterTopic: value(e.DeadLetterTopic), WindowMessages: value(e.WindowMessages), WindowBytes: value(e.WindowBytes),
-		TotalMessages: value(e.TotalMessages), TotalBytes: value(e.TotalBytes), KeyInFlight: value(e.KeyInFlight), OnTrimmed: value(e.OnTrimmed),
-		ExpireAfterMs: value(milliseconds(e.ExpireAfter)),
+		subscriptionSettingsJSON: subscriptionSettingsJSON{
+			AckTimeoutMs: value(milliseconds(e.AckTimeout)), MaxDeliveries: value(e.MaxDeliveries), RedeliveryDelayMs: value(milliseconds(e.RedeliveryDelay)),
+			MaxRedeliveryDelay: value(milliseconds(e.MaxRedeliveryDelay)), Backoff: value(e.Backoff), Poison: value(e.Poison),
+			DeadLetterTopic: value(e.DeadLetterTopic), WindowMessages: value(e.WindowMessages), WindowBytes: value(e.WindowBytes),
+			TotalMessages: value(e.TotalMessages), TotalBytes: value(e.TotalBytes), KeyInFlight: value(e.KeyInFlight), OnTrimmed: value(e.OnTrimmed),
+			ExpireAfterMs: value(milliseconds(e.ExpireAfter)),
+		},
 	}
 	for _, p := range s.Parts {
 		row.Backlog += p.Backlog
