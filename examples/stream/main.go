@@ -1,5 +1,5 @@
 // Stream keeps a running total with a failover subscription: one consumer is active, another takes over where it was. It
-// owns the topic "payments" and acknowledges a payment, durably, only after its total is printed, so that none is missed.
+// owns the topic "payments" and never acknowledges a payment before its total is printed: none is missed.
 //
 // Start a broker (levee server), then, in two terminals: go run ./examples/stream. Stop the one that prints.
 package main

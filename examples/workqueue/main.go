@@ -1,6 +1,6 @@
 // Workqueue hands jobs out to workers through a shared subscription: each job goes to one worker, comes back when it
-// fails, and becomes a dead letter when it fails too often. It owns the topic "jobs", keeps nothing itself, and each job
-// is done at least once.
+// fails, and becomes a dead letter when it fails too often. It owns the topic "jobs" and never keeps anything itself.
+// Its invariant: each job is done at least once, or is a dead letter.
 //
 // Start a broker (levee server), then: go run ./examples/workqueue
 package main
