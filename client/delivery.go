@@ -53,7 +53,9 @@ func AckBatch(batch []Delivery) {
 }
 
 // AckDurable acknowledges the record and returns once that is durable: it will not be handed out again, whatever happens
-// to the broker. Whoever waits at the same time shares one write to the broker's disk.
+// to the broker. Where the connection has broken since the record was handed out, the broker may have handed it out again
+// before the acknowledgement came, but does not after that. Whoever waits at the same time shares one write to the broker's
+// disk.
 func (d *Delivery) AckDurable(ctx context.Context) error {
 	d.Ack()
 	return d.outlet.sub.await(ctx, "saving an acknowledgement", (*ackBox).save, d.outlet)

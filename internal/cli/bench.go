@@ -12,10 +12,11 @@ import (
 )
 
 type benchCmd struct {
-	Log     benchLogCmd     `cmd:"" help:"Measure the log alone, without a broker, beside the device it is on."`
-	Publish benchPublishCmd `cmd:"" help:"Measure publishing to a broker."`
-	Consume benchConsumeCmd `cmd:"" help:"Measure reading a topic from its beginning."`
-	E2E     benchE2ECmd     `cmd:"" name:"e2e" help:"Measure how long records take from publisher to consumer."`
+	Log       benchLogCmd       `cmd:"" help:"Measure the log alone, without a broker, beside the device it is on."`
+	Publish   benchPublishCmd   `cmd:"" help:"Measure publishing to a broker."`
+	Consume   benchConsumeCmd   `cmd:"" help:"Measure reading a topic from its beginning."`
+	Subscribe benchSubscribeCmd `cmd:"" help:"Measure consuming a subscription."`
+	E2E       benchE2ECmd       `cmd:"" name:"e2e" help:"Measure how long records take from publisher to consumer."`
 }
 
 // benchFlags are the flags of every benchmark.
@@ -48,8 +49,8 @@ func (f *benchFlags) validate() error {
 
 // benchJSON is a benchmark's result.
 type benchJSON struct {
-	Bench            string       `json:"bench" doc:"log, publish, consume or e2e"`
-	RecordsPerSecond float64      `json:"records_per_second" doc:"acknowledged (consume, e2e: received) over the time measured"`
+	Bench            string       `json:"bench" doc:"log, publish, consume, subscribe or e2e"`
+	RecordsPerSecond float64      `json:"records_per_second" doc:"acknowledged (consume, subscribe, e2e: received) over the time measured"`
 	BytesPerSecond   float64      `json:"bytes_per_second" doc:"of their values"`
 	LatencyUs        latencyJSON  `json:"latency_us" doc:"p50, p99, p999 and max in microseconds; what of is in the help of each benchmark"`
 	CPUSeconds       float64      `json:"cpu_seconds" doc:"this process spent, user and system, while it measured"`
@@ -81,6 +82,8 @@ type settingsJSON struct {
 	Rate        float64 `json:"rate,omitempty"`
 	Compression string  `json:"compression,omitempty"`
 	Idempotent  bool    `json:"idempotent,omitempty"`
+	Type        string  `json:"type,omitempty"`
+	AckEach     bool    `json:"ack_each,omitempty"`
 	Duration    string  `json:"duration"`
 }
 

@@ -29,18 +29,20 @@ type root struct {
 	connFlags
 	outputFlags
 
-	Server     serverCmd     `cmd:"" help:"Run a broker until it is told to stop."`
-	Config     configCmd     `cmd:"" help:"Check a configuration, show the one in effect."`
-	Version    versionCmd    `cmd:"" help:"Print the version of this binary."`
-	Completion completionCmd `cmd:"" help:"Print a script that completes commands and flags in a shell."`
-	Namespace  namespaceCmd  `cmd:"" help:"Create, list and delete namespaces."`
-	Topic      topicCmd      `cmd:"" help:"Create, list, describe, change and delete topics."`
-	Schema     schemaCmd     `cmd:"" help:"Register, compare and find schemas, and hold topics to them."`
-	Publish    publishCmd    `cmd:"" help:"Publish one record a line, from a file or standard input."`
-	Consume    consumeCmd    `cmd:"" help:"Print a topic's records."`
-	Inspect    inspectCmd    `cmd:"" help:"Look at data on disk without a broker; changes nothing."`
-	Demo       demoCmd       `cmd:"" help:"Show a guarantee with real brokers and check the result."`
-	Bench      benchCmd      `cmd:"" help:"Measure the log alone, or a broker."`
+	Server       serverCmd       `cmd:"" help:"Run a broker until it is told to stop."`
+	Config       configCmd       `cmd:"" help:"Check a configuration, show the one in effect."`
+	Version      versionCmd      `cmd:"" help:"Print the version of this binary."`
+	Completion   completionCmd   `cmd:"" help:"Print a script that completes commands and flags in a shell."`
+	Namespace    namespaceCmd    `cmd:"" help:"Create, list and delete namespaces."`
+	Topic        topicCmd        `cmd:"" help:"Create, list, describe, change and delete topics."`
+	Publish      publishCmd      `cmd:"" help:"Publish one record a line, from a file or standard input."`
+	Consume      consumeCmd      `cmd:"" help:"Print a topic's records."`
+	Subscription subscriptionCmd `cmd:"" help:"Create, list, describe, change, move and delete subscriptions."`
+	Dlq          dlqCmd          `cmd:"" help:"List, publish again and give up what subscriptions could not get handled."`
+	Schema       schemaCmd       `cmd:"" help:"Register, compare and find schemas, and hold topics to them."`
+	Inspect      inspectCmd      `cmd:"" help:"Look at data on disk without a broker; changes nothing."`
+	Demo         demoCmd         `cmd:"" help:"Show a guarantee with real brokers and check the result."`
+	Bench        benchCmd        `cmd:"" help:"Measure the log alone, or a broker."`
 }
 
 // outputFlags are the flags of every command that say how it prints.

@@ -12,12 +12,15 @@ import (
 )
 
 type consumeCmd struct {
-	Topic     string   `arg:"" placeholder:"NAME" help:"The topic: namespace/name, or name in namespace default."`
-	From      position `default:"earliest" placeholder:"POSITION" help:"Where to begin in each partition: earliest, latest, an offset, or @ and a time (@2026-11-29T18:30:00Z) for the first record at or after it."`
-	Partition int32    `default:"-1" placeholder:"P" help:"Read this partition only; without it, all."`
-	Count     int64    `default:"0" placeholder:"N" help:"Stop after this many records; 0 is never."`
-	Timeout   duration `default:"0" placeholder:"D" help:"Stop, with exit code 0, when no record came for so long; 0 is never."`
-	Format    string   `default:"%v\\n" placeholder:"TEMPLATE" help:"How to print a record: %o offset, %p partition, %k key, %v value, %t time, %h headers, %% a percent sign, and the escapes \\n, \\t, \\r, \\0 and \\\\."`
+	Topic        string   `arg:"" placeholder:"NAME" help:"The topic: namespace/name, or name in namespace default."`
+	From         position `default:"earliest" placeholder:"POSITION" help:"Where to begin in each partition: earliest, latest, an offset, or @ and a time (@2026-11-29T18:30:00Z) for the first record at or after it."`
+	Partition    int32    `default:"-1" placeholder:"P" help:"Read this partition only; without it, all."`
+	Count        int64    `default:"0" placeholder:"N" help:"Stop after this many records; 0 is never."`
+	Timeout      duration `default:"0" placeholder:"D" help:"Stop, with exit code 0, when no record came for so long; 0 is never."`
+	Subscription string   `placeholder:"S" help:"Consume this subscription: what is printed is acknowledged, and not handed out again. It begins where it stands, so --from does not count, unless it is made by --type."`
+	Type         string   `placeholder:"exclusive|shared|failover|key_shared" enum:",exclusive,shared,failover,key_shared" default:"" help:"With --subscription: the type that it must have. Where there is no such subscription it is made, beginning at --from."`
+	NoAck        bool     `help:"With --subscription: acknowledge nothing. The records are handed out again once the command has ended; it gets no more at a time than the subscription's window."`
+	Format       string   `default:"%v\\n" placeholder:"TEMPLATE" help:"How to print a record: %o offset, %p partition, %k key, %v value, %t time, %h headers, %% a percent sign, and the escapes \\n, \\t, \\r, \\0 and \\\\."`
 }
 
 // Help describes the command.
@@ -27,7 +30,7 @@ func (consumeCmd) Help() string {
 			"Keys and values are printed byte for byte; a missing one as nothing. Headers are name=value, with commas between; the time is " +
 			"UTC with milliseconds. Offsets that a crash has lost, and records of a non-reliable topic that were dropped because this " +
 			"command was slow, are told on standard error. A position that retention has removed, or beyond the end, exits with 3.",
-		example: "levee consume orders --from latest\nlevee consume orders --count 10 --format '%p/%o\\t%k\\t%v\\n'\nlevee consume orders --timeout 1s --output json",
+		example: "levee consume orders --from latest\nlevee consume orders --subscription invoices --type shared --count 10\nlevee consume orders --count 10 --format '%p/%o\\t%k\\t%v\\n'\nlevee consume orders --timeout 1s --output json",
 		rows:    "one object a record (--format does not count then)", row: recordJSON{},
 	}.String()
 }
@@ -41,6 +44,8 @@ func (c *consumeCmd) validate() (template, error) {
 		return template{}, usagef("--partition is %d: it is 0 or more", c.Partition)
 	case c.Count < 0:
 		return template{}, usagef("--count is %d: it is 1 or more, or 0 for no end", c.Count)
+	case c.Subscription == "" && (c.Type != "" || c.NoAck):
+		return template{}, usagef("--type and --no-ack belong to --subscription: name one")
 	}
 	return format, nil
 }
@@ -60,21 +65,13 @@ func (c *consumeCmd) Run(a *app) (err error) {
 	if _, err := a.recordLimit(conn, 0); err != nil {
 		return err
 	}
-	config := client.ConsumerConfig{From: c.From.client(), OnLost: func(partition int32, from, to int64) {
-		a.note("partition %d: offsets %d to %d were lost in a crash; going on behind them", partition, from, to)
-	}}
-	if c.Partition >= 0 {
-		config.Partitions = []int32{c.Partition}
-	}
-	opening, cancel := context.WithTimeout(a.ctx, callTimeout)
-	consumer, err := conn.Consume(opening, c.Topic, config)
-	cancel()
+	source, err := c.open(a, conn)
 	if err != nil {
-		return onTopic(c.Topic, err)
+		return err
 	}
-	defer consumer.Close()
+	defer func() { err = errors.Join(err, source.close()) }()
 	out := bufio.NewWriterSize(a.stdout, 64<<10)
-	p := &printer{a: a, out: out, format: format, left: c.Count, endless: c.Count == 0, consumer: consumer}
+	p := &printer{a: a, out: out, format: format, left: c.Count, endless: c.Count == 0, source: source, acknowledges: c.Subscription != "" && !c.NoAck}
 	watch := task.NewGroup(a.ctx)
 	defer watch.Stop() // not waited for: it notices within a moment, which nobody should have to wait for
 	if f, ok := a.stdout.(*os.File); ok {
@@ -85,8 +82,66 @@ func (c *consumeCmd) Run(a *app) (err error) {
 	if ferr := out.Flush(); ferr != nil {
 		return ferr
 	}
-	p.dropped(true)
+	source.tell(true)
 	return onTopic(c.Topic, err)
+}
+
+// source is where records come from.
+type source interface {
+	// next waits for records of one partition and returns how many there are.
+	next(ctx context.Context) (n int, err error)
+	// record returns one of those that came last.
+	record(i int) *client.Message
+	// printed says that so many of them are written out.
+	printed(n int)
+	// tell notes what should be known besides, now and then or at the end.
+	tell(end bool)
+	close() error
+}
+
+// open opens what the flags name.
+func (c *consumeCmd) open(a *app, conn *client.Client) (source, error) {
+	lost := func(partition int32, from, to int64) {
+		a.note("partition %d: offsets %d to %d were lost in a crash; going on behind them", partition, from, to)
+	}
+	var partitions []int32
+	if c.Partition >= 0 {
+		partitions = []int32{c.Partition}
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
+	defer cancel()
+	if c.Subscription != "" {
+		return c.subscribe(ctx, a, conn, client.SubscriptionConfig{Partitions: partitions, OnLost: lost})
+	}
+	consumer, err := conn.Consume(ctx, c.Topic, client.ConsumerConfig{From: c.From.client(), Partitions: partitions, OnLost: lost})
+	if err != nil {
+		return nil, onTopic(c.Topic, err)
+	}
+	return &reading{a: a, consumer: consumer}, nil
+}
+
+// reading reads a topic from a position on.
+type reading struct {
+	a        *app
+	consumer *client.Consumer
+	batch    []client.Message
+
+	toldDropped int64
+	toldAt      time.Time
+}
+
+func (r *reading) next(ctx context.Context) (n int, err error) {
+	r.batch, err = r.consumer.NextBatch(ctx)
+	return len(r.batch), err
+}
+
+func (r *reading) record(i int) *client.Message { return &r.batch[i] }
+
+func (r *reading) printed(int) {}
+
+func (r *reading) close() error {
+	r.consumer.Close()
+	return nil
 }
 
 // client returns the position as the client takes it.
@@ -104,24 +159,23 @@ func (p position) client() client.Position {
 
 // printer prints what a consumer reads.
 type printer struct {
-	a        *app
-	ctx      context.Context // of run: ends with the app's, or when nobody reads the output any more
-	out      *bufio.Writer
-	format   template
-	left     int64 // records to print, unless endless
-	endless  bool
-	consumer *client.Consumer
-	line     []byte
-
-	toldDropped int64
-	toldAt      time.Time
+	a       *app
+	ctx     context.Context // of run: ends with the app's, or when nobody reads the output any more
+	out     *bufio.Writer
+	format  template
+	left    int64 // records to print, unless endless
+	endless bool
+	// acknowledges: what is printed is acknowledged, and so has to be written out.
+	acknowledges bool
+	source       source
+	line         []byte
 }
 
 // run prints until there were enough records, none came for idle (when above zero), or the user interrupts: that is no
 // error where there was no other end.
 func (p *printer) run(idle time.Duration) error {
 	for p.endless || p.left > 0 {
-		batch, err := p.next(idle)
+		n, err := p.next(idle)
 		switch {
 		case err == nil:
 		case p.a.ctx.Err() != nil && p.endless:
@@ -135,28 +189,34 @@ func (p *printer) run(idle time.Duration) error {
 		default:
 			return err
 		}
-		if !p.endless && int64(len(batch)) > p.left {
-			batch = batch[:p.left]
+		if !p.endless {
+			n = int(min(int64(n), p.left))
 		}
-		for i := range batch {
-			if err := p.print(&batch[i]); err != nil {
+		for i := range n {
+			if err := p.print(p.source.record(i)); err != nil {
 				return err
 			}
 		}
-		p.left -= int64(len(batch))
-		p.dropped(false)
+		p.left -= int64(n)
+		if p.acknowledges {
+			if err := p.out.Flush(); err != nil {
+				return err
+			}
+		}
+		p.source.printed(n)
+		p.source.tell(false)
 	}
 	return nil
 }
 
-// next returns the next batch. Before it waits it writes out what was printed so far.
-func (p *printer) next(idle time.Duration) ([]client.Message, error) {
-	batch, err := p.consumer.NextBatch(done)
+// next waits for the next batch. Before it waits it writes out what was printed so far.
+func (p *printer) next(idle time.Duration) (int, error) {
+	n, err := p.source.next(done)
 	if err == nil || client.KindOf(err) != client.KindCanceled {
-		return batch, err
+		return n, err
 	}
 	if err := p.out.Flush(); err != nil {
-		return nil, err
+		return 0, err
 	}
 	ctx := p.ctx
 	if idle > 0 {
@@ -164,7 +224,7 @@ func (p *printer) next(idle time.Duration) ([]client.Message, error) {
 		ctx, cancel = context.WithTimeout(ctx, idle)
 		defer cancel()
 	}
-	return p.consumer.NextBatch(ctx)
+	return p.source.next(ctx)
 }
 
 // done is a context that has ended: with it, waiting returns what is there.
@@ -183,12 +243,12 @@ func (p *printer) print(m *client.Message) error {
 	return err
 }
 
-// dropped tells of dropped records, once a second at most and at the end.
-func (p *printer) dropped(end bool) {
-	n := p.consumer.Dropped()
-	if n == p.toldDropped || !end && time.Since(p.toldAt) < time.Second {
+// tell tells of dropped records, once a second at most and at the end.
+func (r *reading) tell(end bool) {
+	n := r.consumer.Dropped()
+	if n == r.toldDropped || !end && time.Since(r.toldAt) < time.Second {
 		return
 	}
-	p.toldDropped, p.toldAt = n, time.Now()
-	p.a.note("%s dropped so far, because this consumer was slow", plural(n, "record"))
+	r.toldDropped, r.toldAt = n, time.Now()
+	r.a.note("%s dropped so far, because this consumer was slow", plural(n, "record"))
 }

@@ -16,16 +16,17 @@ import (
 )
 
 type publishCmd struct {
-	Topic        string   `arg:"" placeholder:"NAME" help:"The topic: namespace/name, or name in namespace default."`
-	File         string   `placeholder:"FILE" help:"Read from this file instead of standard input."`
-	KeySeparator string   `placeholder:"C" help:"What stands between key and value in a line; the first one counts. A line without it has no key. The escapes are \\n, \\t, \\r, \\0 and \\\\."`
-	Header       []header `sep:"none" placeholder:"NAME=VALUE" help:"A header of every record; may be given several times."`
-	Partition    int32    `default:"-1" placeholder:"P" help:"Publish to this partition only. Without it, records with the same key go to the same partition, and those without a key are spread."`
-	Batch        int      `default:"0" placeholder:"N" help:"Most records in a batch; 0 leaves it to the client."`
-	Compression  string   `placeholder:"none|gzip|snappy|lz4|zstd" enum:"none,gzip,snappy,lz4,zstd" default:"none" help:"How batches are compressed."`
-	Rate         float64  `default:"0" placeholder:"N" help:"Records a second; 0 is as fast as they come."`
-	Idempotent   bool     `help:"A record that is sent again, because its acknowledgement did not come, is stored once."`
-	Timeout      duration `default:"0" placeholder:"D" help:"How long to go on trying to get a record acknowledged, and to reach the broker at the beginning. Without it 30s, and a broker that is not there is an error at once."`
+	Topic        string    `arg:"" placeholder:"NAME" help:"The topic: namespace/name, or name in namespace default."`
+	File         string    `placeholder:"FILE" help:"Read from this file instead of standard input."`
+	KeySeparator string    `placeholder:"C" help:"What stands between key and value in a line; the first one counts. A line without it has no key. The escapes are \\n, \\t, \\r, \\0 and \\\\."`
+	Header       []header  `sep:"none" placeholder:"NAME=VALUE" help:"A header of every record; may be given several times."`
+	Partition    int32     `default:"-1" placeholder:"P" help:"Publish to this partition only. Without it, records with the same key go to the same partition, and those without a key are spread."`
+	Batch        int       `default:"0" placeholder:"N" help:"Most records in a batch; 0 leaves it to the client."`
+	Compression  string    `placeholder:"none|gzip|snappy|lz4|zstd" enum:"none,gzip,snappy,lz4,zstd" default:"none" help:"How batches are compressed."`
+	Rate         float64   `default:"0" placeholder:"N" help:"Records a second; 0 is as fast as they come."`
+	Idempotent   bool      `help:"A record that is sent again, because its acknowledgement did not come, is stored once."`
+	DeliverAfter *duration `placeholder:"D" help:"Subscriptions of type shared and key_shared hand the records out no sooner than so long after they were published."`
+	Timeout      duration  `default:"0" placeholder:"D" help:"How long to go on trying to get a record acknowledged, and to reach the broker at the beginning. Without it 30s, and a broker that is not there is an error at once."`
 }
 
 // Help describes the command.
@@ -57,6 +58,8 @@ func (c *publishCmd) validate() (separator []byte, codec record.Codec, err error
 		return nil, 0, usagef("--batch is %d: it is 1 or more, or 0 for as many as the client likes", c.Batch)
 	case c.Rate < 0:
 		return nil, 0, usagef("--rate is %v: it is records a second, or 0 for no limit", c.Rate)
+	case c.DeliverAfter != nil && *c.DeliverAfter < 0:
+		return nil, 0, usagef("--deliver-after is %s: it is 0 or more", *c.DeliverAfter)
 	case c.Partition < -1:
 		return nil, 0, usagef("--partition is %d: it is 0 or more", c.Partition)
 	}
@@ -109,7 +112,7 @@ func (c *publishCmd) Run(a *app) (err error) {
 	if n := producer.Partitions(); c.Partition >= n {
 		return errors.Join(usagef("--partition is %d: topic %s has %s, counted from 0", c.Partition, c.Topic, plural(n, "partition")), producer.Close(a.ctx))
 	}
-	p := &publishing{producer: producer, separator: separator, pace: pacer{rate: c.Rate}, total: size, moved: make(chan struct{}, 1)}
+	p := &publishing{producer: producer, separator: separator, pace: pacer{rate: c.Rate}, total: size, moved: make(chan struct{}, 1), delay: (*time.Duration)(c.DeliverAfter)}
 	for _, h := range c.Header {
 		p.headers = append(p.headers, record.Header{Key: h.key, Value: []byte(h.value)})
 	}
@@ -168,6 +171,7 @@ type publishing struct {
 	producer  *client.Producer
 	separator []byte
 	headers   []record.Header
+	delay     *time.Duration // nil: none
 	pace      pacer
 	total     int64         // bytes of the input; 0: unknown
 	moved     chan struct{} // holds one: the acknowledged prefix has grown, or a line failed
@@ -270,6 +274,9 @@ func (p *publishing) send(ctx context.Context, chunks <-chan lineChunk) error {
 func (p *publishing) publish(ctx context.Context, line int64, text []byte) {
 	key, value := keyed(text, p.separator)
 	r := record.Record{Key: key, Value: value, Headers: p.headers}
+	if p.delay != nil {
+		r.Headers = append(r.Headers[:len(r.Headers):len(r.Headers)], client.DeliverAfter(*p.delay))
+	}
 	p.producer.Publish(ctx, r, func(ack client.Ack, err error) {
 		p.mu.Lock()
 		switch {
