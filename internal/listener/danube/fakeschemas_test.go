@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
 )
 
@@ -27,7 +28,8 @@ func (f *fakeSchemas) RegisterSchema(_ context.Context, subject string, s schema
 	}
 	f.ids++
 	v := schemaVersion{
-		ID: f.ids, Type: s.Type, Definition: s.Definition, Fingerprint: fmt.Sprint("sha256:", f.ids), Subject: subject,
+		Schema:  broker.Schema{ID: f.ids, Type: s.Type, Definition: s.Definition, Fingerprint: fmt.Sprint("sha256:", f.ids)},
+		Subject: subject,
 		Version: int32(len(f.subjects[subject]) + 1), CreatedMs: 1_500, CreatedBy: s.CreatedBy, Description: s.Description, Tags: s.Tags,
 	}
 	f.subjects[subject] = append(f.subjects[subject], v)
@@ -70,7 +72,7 @@ func (f *fakeSchemas) Subjects() (list []schemaSubject) {
 	return list
 }
 
-func (f *fakeSchemas) CheckSchema(_ string, s schemaSpec, mode string) ([]string, error) {
+func (f *fakeSchemas) CheckSchema(_ context.Context, _ string, s schemaSpec, mode string) ([]string, error) {
 	if mode == "BACKWARD" && s.Definition == "no" {
 		return []string{"a field is missing"}, nil
 	}

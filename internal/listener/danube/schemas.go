@@ -23,7 +23,7 @@ type schemaReads interface {
 	SchemaVersions(subject string) ([]schemaVersion, error)
 	Subjects() []schemaSubject
 	// CheckSchema says what stands in the way of registering s; nothing: it is compatible.
-	CheckSchema(subject string, s schemaSpec, mode string) ([]string, error)
+	CheckSchema(ctx context.Context, subject string, s schemaSpec, mode string) ([]string, error)
 	SchemaCompatibility(subject string) (string, error)
 	TopicSchema(topic string) (topicSchema, error)
 }
@@ -34,8 +34,6 @@ type schemaChanges interface {
 	DeleteSchemaVersion(ctx context.Context, subject string, version int32) error
 	SetTopicSchema(ctx context.Context, topic string, t topicSchema) error
 }
-
-const latestSchema int32 = -1
 
 const policyNone = "none"
 
@@ -173,11 +171,11 @@ func (s *schemaRegistry) ListVersions(_ context.Context, req *schema.ListVersion
 }
 
 // CheckCompatibility says what would stand in the way of registering a schema.
-func (s *schemaRegistry) CheckCompatibility(_ context.Context, req *schema.CheckCompatibilityRequest) (*schema.CheckCompatibilityResponse, error) {
+func (s *schemaRegistry) CheckCompatibility(ctx context.Context, req *schema.CheckCompatibilityRequest) (*schema.CheckCompatibilityResponse, error) {
 	spec, err := specOf(req.SchemaType, req.NewSchemaDefinition)
 	var problems []string
 	if err == nil {
-		problems, err = s.broker.CheckSchema(req.Subject, spec, req.GetCompatibilityMode())
+		problems, err = s.broker.CheckSchema(ctx, req.Subject, spec, req.GetCompatibilityMode())
 	}
 	if err != nil {
 		return nil, s.fail("CheckCompatibility", err, plain)
