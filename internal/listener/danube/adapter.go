@@ -7,9 +7,7 @@ import (
 )
 
 // brokerCalls is the broker with the types that the services want.
-type brokerCalls struct {
-	*broker.Broker
-}
+type brokerCalls struct{ *broker.Broker }
 
 func (b brokerCalls) OpenPublisher(ctx context.Context, topic string, id []byte) (publisher, error) {
 	p, err := b.Broker.OpenPublisher(ctx, topic, id)
@@ -27,60 +25,34 @@ func (b brokerCalls) OpenConsumer(ctx context.Context, spec broker.ConsumerSpec)
 	return c, nil
 }
 
-func registrySpec(s schemaSpec) broker.SchemaSpec {
-	return broker.SchemaSpec{Type: s.Type, Definition: s.Definition, CreatedBy: s.CreatedBy, Description: s.Description, Tags: s.Tags}
-}
-
-func versionOf(v broker.SchemaVersion) schemaVersion {
-	return schemaVersion{
-		ID: v.ID, Type: v.Type, Definition: v.Definition, Fingerprint: v.Fingerprint, Subject: v.Subject, Version: v.Version,
-		CreatedMs: v.CreatedMs, CreatedBy: v.CreatedBy, Description: v.Description, Tags: v.Tags,
-	}
-}
-
-func versionsOf(list []broker.SchemaVersion) []schemaVersion {
-	out := make([]schemaVersion, len(list))
-	for i, v := range list {
-		out[i] = versionOf(v)
-	}
-	return out
-}
-
-func (b brokerCalls) RegisterSchema(ctx context.Context, subject string, s schemaSpec) (schemaVersion, bool, error) {
-	v, created, err := b.Schemas().Register(ctx, subject, registrySpec(s))
-	return versionOf(v), created, err
-}
-
 func (b brokerCalls) SchemaUses(id uint64) ([]schemaVersion, error) {
-	list, err := b.Schemas().Uses(id, broker.ShowLive)
-	return versionsOf(list), err
+	return b.Schemas().Uses(id, broker.ShowLive)
 }
 
 func (b brokerCalls) SchemaVersion(subject string, version int32) (schemaVersion, error) {
-	v, err := b.Schemas().Version(subject, version, broker.ShowLive)
-	return versionOf(v), err
+	return b.Schemas().Version(subject, version, broker.ShowLive)
 }
 
 func (b brokerCalls) SchemaVersions(subject string) ([]schemaVersion, error) {
-	list, err := b.Schemas().Versions(subject, broker.ShowLive)
-	return versionsOf(list), err
+	return b.Schemas().Versions(subject, broker.ShowLive)
 }
 
-func (b brokerCalls) Subjects() []schemaSubject {
-	list := b.Schemas().Subjects(broker.ShowLive)
-	out := make([]schemaSubject, len(list))
-	for i, s := range list {
-		out[i] = schemaSubject{Name: s.Name, Compatibility: s.Compatibility, Latest: versionOf(s.Latest)}
-	}
-	return out
-}
+func (b brokerCalls) Subjects() []schemaSubject { return b.Schemas().Subjects(broker.ShowLive) }
 
 func (b brokerCalls) CheckSchema(ctx context.Context, subject string, s schemaSpec, mode string) ([]string, error) {
-	return b.Schemas().Check(ctx, subject, registrySpec(s), broker.SchemaAgainst{Mode: mode})
+	return b.Schemas().Check(ctx, subject, s, broker.SchemaAgainst{Mode: mode})
 }
 
 func (b brokerCalls) SchemaCompatibility(subject string) (string, error) {
 	return b.Schemas().Compatibility(subject, true)
+}
+
+func (b brokerCalls) TopicSchema(topic string) (topicSchema, error) {
+	return b.Schemas().TopicSchema(topic)
+}
+
+func (b brokerCalls) RegisterSchema(ctx context.Context, subject string, s schemaSpec) (schemaVersion, bool, error) {
+	return b.Schemas().Register(ctx, subject, s)
 }
 
 func (b brokerCalls) SetSchemaCompatibility(ctx context.Context, subject, mode string) error {
@@ -92,11 +64,7 @@ func (b brokerCalls) DeleteSchemaVersion(ctx context.Context, subject string, ve
 	return err
 }
 
-func (b brokerCalls) TopicSchema(topic string) (topicSchema, error) {
-	t, err := b.Schemas().TopicSchema(topic)
-	return topicSchema{Subject: t.Subject, Policy: t.Policy, Validate: t.Validate, SchemaID: t.SchemaID}, err
-}
-
 func (b brokerCalls) SetTopicSchema(ctx context.Context, topic string, t topicSchema) error {
-	return b.Schemas().SetTopicSchema(ctx, topic, broker.TopicSchema{Subject: t.Subject, Policy: t.Policy, Validate: t.Validate})
+	t.SchemaID = 0 // what was read says it; it is not to be set
+	return b.Schemas().SetTopicSchema(ctx, topic, t)
 }

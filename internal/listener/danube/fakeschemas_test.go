@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/fault"
 )
 
@@ -27,7 +28,8 @@ func (f *fakeSchemas) RegisterSchema(_ context.Context, subject string, s schema
 	}
 	f.ids++
 	v := schemaVersion{
-		ID: f.ids, Type: s.Type, Definition: s.Definition, Fingerprint: fmt.Sprint("sha256:", f.ids), Subject: subject,
+		Schema:  broker.Schema{ID: f.ids, Type: s.Type, Definition: s.Definition, Fingerprint: fmt.Sprint("sha256:", f.ids)},
+		Subject: subject,
 		Version: int32(len(f.subjects[subject]) + 1), CreatedMs: 1_500, CreatedBy: s.CreatedBy, Description: s.Description, Tags: s.Tags,
 	}
 	f.subjects[subject] = append(f.subjects[subject], v)

@@ -189,7 +189,7 @@ func (s *Service) send(ctx context.Context, p *producer, m *api.StreamMessage) e
 		s.recycle(x)
 		return result.Err
 	case <-ctx.Done(): // the broker still has the batch: what it lies in is the collector's
-		return fault.New(fault.OutcomeUnknown, "send to %s: gave up waiting (%w): the message may have been written, or may yet be", p.topic, context.Cause(ctx))
+		return fault.New(fault.KindOf(ctx.Err()), "send to %s: gave up waiting (%w): the message may have been written, or may yet be", p.topic, context.Cause(ctx))
 	}
 }
 

@@ -35,8 +35,6 @@ type schemaChanges interface {
 	SetTopicSchema(ctx context.Context, topic string, t topicSchema) error
 }
 
-const latestSchema int32 = -1
-
 const policyNone = "none"
 
 type schemaRegistry struct {

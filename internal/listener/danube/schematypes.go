@@ -1,39 +1,19 @@
 package danube
 
-import "strings"
+import (
+	"strings"
 
-// schemaSpec is a schema to be registered or checked.
-type schemaSpec struct {
-	Type, Definition       string
-	CreatedBy, Description string
-	Tags                   []string
-}
+	"github.com/leveemq/levee/internal/broker"
+)
 
-// schemaVersion is one version of a subject.
-type schemaVersion struct {
-	ID                            uint64
-	Type, Definition, Fingerprint string
-	Subject                       string
-	Version                       int32
-	CreatedMs                     int64
-	CreatedBy, Description        string
-	Tags                          []string
-}
+type (
+	schemaSpec    = broker.SchemaSpec
+	schemaVersion = broker.SchemaVersion
+	schemaSubject = broker.SchemaSubject
+	topicSchema   = broker.TopicSchema
+)
 
-// schemaSubject is a subject with its latest version.
-type schemaSubject struct {
-	Name          string
-	Compatibility string // the mode in force
-	Latest        schemaVersion
-}
-
-// topicSchema says which subject a topic's messages follow.
-type topicSchema struct {
-	Subject  string // "": none
-	Policy   string // none, warn or enforce
-	Validate bool   // look at the payload
-	SchemaID uint64 // read only: of the subject's latest version
-}
+const latestSchema = broker.LatestSchema
 
 // policyName is a validation policy as the registry spells it.
 func policyName(said string) string {

@@ -69,7 +69,7 @@ type Service struct {
 }
 
 // New returns services that nobody is served by yet: see Service.Register.
-func New(cfg Config) *Service { return newService(cfg, brokerCalls{Broker: cfg.Broker}) }
+func New(cfg Config) *Service { return newService(cfg, brokerCalls{cfg.Broker}) }
 
 func newService(cfg Config, broker calls) *Service {
 	cfg = cfg.withDefaults()
