@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leveemq/levee/api/danube"
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 	"github.com/leveemq/levee/internal/broker"
 	"github.com/leveemq/levee/internal/vfs"
@@ -31,6 +32,11 @@ func TestMetricsOverHTTP(t *testing.T) {
 		}
 	}
 	moveStreams(m, client)
+	if _, err := danube.NewProducerServiceClient(m.dial(&wire{})).SendMessage(t.Context(), &danube.StreamMessage{
+		MsgId: &danube.MsgID{TopicName: "/default/nothing"},
+	}); err == nil {
+		t.Fatal("a message to nowhere was taken")
+	}
 	readyz(t, m.running)
 
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + m.listening.HTTP + "/metrics")

@@ -28,8 +28,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		obs.Register(reg, c)
 		return c
 	}
-	vec := func(name, help, label string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	vec := func(name, help string, label []string, values ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, label)
+		for _, v := range values {
+			c.WithLabelValues(v) // so that the first one is an increase from 0
+		}
 		obs.Register(reg, c)
 		return c
 	}
@@ -37,13 +40,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Consumers:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "levee_subscription_consumers", Help: "Consumers of subscriptions connected now."}),
 		Delivered:   counter("levee_subscription_delivered_records_total", "Records handed to consumers of subscriptions, each time counted."),
 		Redelivered: counter("levee_subscription_redelivered_records_total", "Records handed out again: given back, not settled in time, or held by a consumer that was gone."),
-		Settlements: vec("levee_subscription_settlements_total", "Times consumers said what became of records: ack or nack, many records maybe at a time.", "kind"),
+		Settlements: vec("levee_subscription_settlements_total", "Times consumers said what became of records: ack or nack, many records maybe at a time.", []string{"kind"}, "ack", "nack"),
 		DeadLetters: counter("levee_subscription_dead_letters_total", "Records that subscriptions gave up and put into a dead-letter topic."),
 		Dropped:     counter("levee_subscription_dropped_records_total", "Records that subscriptions gave up and dropped, as their poison policy says."),
 		Blocked:     counter("levee_subscription_blocked_total", "Times a subscription came to a stand before a record that could not be handled."),
 		Skipped:     counter("levee_subscription_trimmed_records_total", "Records that retention had removed before a subscription had settled them, and that it skipped as it is set to."),
 		Takeovers:   counter("levee_subscription_takeovers_total", "Consumers that ended because another one of their name joined."),
-		Saves:       vec("levee_subscription_cursor_saves_total", "Commands that saved cursors, by outcome: ok or failed.", "outcome"),
+		Saves:       vec("levee_subscription_cursor_saves_total", "Commands that saved cursors, by outcome: ok or failed.", []string{"outcome"}, "ok", "failed"),
 		Saved:       counter("levee_subscription_cursors_saved_total", "Cursors made durable, each save of each counted."),
 	}
 	obs.Register(reg, m.Consumers)

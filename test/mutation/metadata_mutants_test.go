@@ -187,4 +187,20 @@ var metadataMutants = []mutant{
 		promises: []string{"RET-06"},
 		test:     "internal/simulation.TestMetadata", short: true,
 	},
+	{
+		name: "cursor-goes-back", file: "internal/meta/cursor.go",
+		old:      "Position: max(old.Position, s.Position)}",
+		new:      "Position: s.Position}",
+		breaks:   "a save that comes late takes a cursor back: what was settled is delivered again",
+		promises: []string{"SUB-07"},
+		test:     "internal/meta.TestScenarios",
+	},
+	{
+		name: "schema-version-given-twice", file: "internal/meta/schemacommands.go",
+		old:      "made.Version, made.SchemaID = found.LastVersion+1, schema.ID",
+		new:      "made.Version, made.SchemaID = int32(len(found.Versions))+1, schema.ID",
+		breaks:   "the number of a version that was deleted for good is given to another schema",
+		promises: []string{"SCH-01"},
+		test:     "internal/simulation.TestMetadata", short: true,
+	},
 }

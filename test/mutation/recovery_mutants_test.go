@@ -152,8 +152,8 @@ var recoveryMutants = []mutant{
 	},
 	{
 		name: "delivery-memory-given-back-early", file: "api/codec/codec.go",
-		old:      "\t\tout, err = marshalDelivery(m, mem.NewBuffer(&batches, Pool))",
-		new:      "\t\tPool.Put(&batches)\n\t\tout, err = marshalDelivery(m, mem.SliceBuffer(batches))",
+		old:      "\t\tout, err = marshalDelivery(m, mem.NewBuffer(&batches, pool))",
+		new:      "\t\tpool.Put(&batches)\n\t\tout, err = marshalDelivery(m, mem.SliceBuffer(batches))",
 		breaks:   "the memory of a delivery is used again before it is sent",
 		promises: []string{"LOG-13"},
 		test:     "api/codec.TestMarshalPooled",

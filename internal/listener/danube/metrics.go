@@ -35,6 +35,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "levee_danube_call_errors_total", Help: "Calls of Danube clients that the broker ended with an error, by its gRPC code.",
 		}, []string{"code"}),
 	}
+	for _, kind := range []string{"producer", "consumer"} {
+		m.resumed.WithLabelValues(kind) // so that the first one is an increase from 0
+	}
 	obs.Register(reg, m.producers, m.consumers, m.streams, m.sent, m.delivered, m.resumed, m.errors)
 	return m
 }
