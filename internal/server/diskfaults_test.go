@@ -195,7 +195,7 @@ func (w *diskWorld) fired() bool {
 }
 
 // helpers of vfs that do several operations; a site that calls one has a row for each.
-var diskHelpers = map[string]bool{"MkdirSync": true, "WriteFileAtomic": true, "RemoveAll": true}
+var diskHelpers = map[string]bool{"MkdirSync": true, "WriteFileAtomic": true, "RemoveAll": true, "Discard": true}
 
 // passThrough are the types that hand on what others ask.
 var passThrough = []string{"watchedFS", "watchedFile", "reserveFS", "reserveFSFile"}
