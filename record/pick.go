@@ -1,7 +1,5 @@
 package record
 
-import "bytes"
-
 // Glimpse is what Scan sees of a record without decoding it. Its slices alias the batch, or memory that is used again once
 // the function that Scan calls has returned: copy what is to be kept.
 type Glimpse struct {
@@ -96,11 +94,24 @@ func Pick(dst, b []byte, keep func(offset int64) bool) ([]byte, error) {
 	return dst, err
 }
 
-// Contains reports whether the bytes of text occur in the batch b as it is stored; a compressed batch is not looked into,
-// and so may contain anything.
-func Contains(b, text []byte) bool {
-	info, err := ParseHeader(b)
-	return err != nil || info.Codec() != None || bytes.Contains(b, text)
+// HasHeader reports whether a record of the batch b has a header of that name. It does not allocate where b is not
+// compressed. A batch that cannot be scanned may have it.
+func HasHeader(b []byte, name string) bool {
+	found := false
+	err := scanPlain(b, func(d *decoder) error {
+		for d.more() && !found {
+			s, err := d.scan()
+			if err != nil {
+				return err
+			}
+			if s.headers > 0 {
+				g := Glimpse{headers: s.headers, headerBytes: s.headerBytes}
+				_, found = g.Header(name)
+			}
+		}
+		return nil
+	})
+	return found || err != nil
 }
 
 // scanPlain gives fn a decoder of b. Where b is compressed, what it reads lies in pooled memory until fn returns.

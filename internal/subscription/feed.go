@@ -259,8 +259,6 @@ func (r *Run) look() lookup {
 // seed makes the hashes of keys; which they are matters to nobody but this process.
 var seed = maphash.MakeSeed()
 
-var deliverAt = []byte(record.HeaderDeliverAt)
-
 // items appends what the dispatcher has to know of the records of batches from an offset to another.
 func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]dispatch.Item, error) {
 	typ := l.r.spec.Dispatch.Type
@@ -280,7 +278,7 @@ func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]
 			continue
 		}
 		whole := typ != dispatch.KeyShared && info.Count == info.LastOffsetDelta+1 && (l.limit == 0 || len(batch) <= l.limit) &&
-			!(timed && record.Contains(batch, deliverAt))
+			!(timed && record.HasHeader(batch, record.HeaderDeliverAt))
 		if whole {
 			share := int64(len(batch)) * (last - first + 1) / int64(info.Count)
 			items = append(items, dispatch.Item{From: first, To: last, Bytes: share})

@@ -151,6 +151,9 @@ GOALS = [
     Goal('C4', 'Kafka fetch 128 B, by kfake on disk', consume('levee-kafka:periodic', 128), consume('kfake:disk', 128), RATE, '>=', 0.9),
     Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-subscription-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
     Goal('C5b', 'shared subscription, acknowledged one by one, by fetch and ack of JetStream', consume('levee-subscription:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
+    Goal('C5c', 'shared subscription of 4, 1 KiB, by the plain consumer of the same topic', consume('levee-subscription4:periodic', 1024), consume('levee:periodic', 1024), RATE, '>=', 0.6),
+    Goal('C5d', 'key-shared subscription of 4, 1 KiB, by a shared one of the same topic', consume('levee-keyshared4:periodic', 1024), consume('levee-keyed4:periodic', 1024), RATE, '>=', 0.8),
+    Goal('C5e', 'CPU a message acknowledged, shared subscription, by fetch and ack of JetStream', consume('levee-subscription-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), CPU, '<=', 1 / 3),
     # From publisher to consumer.
     Goal('D1', 'non-reliable 1:1, 128 B, received, by core NATS', rows_of('levee:nonreliable-fanout1', 'fanout', size=128), rows_of('nats-core:fanout1', 'fanout', size=128), RATE, '>=', 1),
     Goal('D2', 'non-reliable 1:10, 1 KiB, received, by core NATS', rows_of('levee:nonreliable-fanout10', 'fanout', size=1024), rows_of('nats-core:fanout10', 'fanout', size=1024), RATE, '>=', 0.9),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,7 +125,7 @@ func (w *leveePublisher) stream(window, per int) {
 		sample := group%every == 0
 		for i := range per {
 			last := i == per-1
-			w.producer.Publish(w.d.ctx, record.Record{Value: w.value}, func(_ client.Ack, err error) {
+			w.producer.Publish(w.d.ctx, record.Record{Key: keyOf(group*per + i), Value: w.value}, func(_ client.Ack, err error) {
 				if err != nil {
 					w.errs.Add(1)
 				} else {
@@ -146,6 +147,14 @@ func (w *leveePublisher) stream(window, per int) {
 	}
 }
 
+// keyOf returns the key of a record's number; nil without -keys.
+func keyOf(n int) []byte {
+	if *keys == 0 {
+		return nil
+	}
+	return strconv.AppendInt(nil, int64(n%*keys), 10)
+}
+
 // held returns how many messages the partitions of -stream hold, or an error while one of them is not served.
 func held(ctx context.Context, c *client.Client) (int64, error) {
 	topic, err := c.Admin().DescribeTopic(ctx, *stream)
@@ -162,10 +171,20 @@ func held(ctx context.Context, c *client.Client) (int64, error) {
 	return sum, nil
 }
 
+// subscriptionStyles are the ways to consume a subscription, by -style; any other is to read on from a position.
+var subscriptionStyles = map[string]client.SubscriptionConfig{
+	"shared":      {Type: client.Shared},
+	"shared-each": {Type: client.Shared, AckEvery: 1}, // each acknowledgement is a message of its own
+	"key_shared":  {Type: client.KeyShared},
+}
+
 func (d *leveeD) consume(want int, _ *hist) (int64, time.Duration) {
 	there, err := held(d.ctx, d.conn)
 	must(err)
 	left := min(int64(want), there)
+	if config, ok := subscriptionStyles[*style]; ok {
+		return d.work(left, config)
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, 60*time.Second)
 	defer cancel()
 	start := time.Now()
@@ -182,6 +201,49 @@ func (d *leveeD) consume(want int, _ *hist) (int64, time.Duration) {
 		got += int64(len(messages))
 	}
 	return got, time.Since(start)
+}
+
+// work has -conc consumers, each with a connection of its own, take and acknowledge records of a new subscription.
+func (d *leveeD) work(left int64, config client.SubscriptionConfig) (int64, time.Duration) {
+	ctx, cancel := context.WithTimeout(d.ctx, 60*time.Second)
+	defer cancel()
+	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
+	_, err := d.conn.Admin().CreateSubscription(ctx, client.SubscriptionSpec{Topic: *stream, Name: name, Type: config.Type, From: client.Earliest()})
+	must(err)
+	var got atomic.Int64
+	done := make(chan error, *conc)
+	start := time.Now()
+	for range *conc {
+		go func() {
+			conn := leveeConn()
+			defer func() { _ = conn.Close() }()
+			sub, err := conn.Subscribe(ctx, *stream, name, config)
+			if err != nil {
+				done <- err
+				return
+			}
+			for err == nil && got.Load() < left {
+				var batch []client.Delivery
+				batch, err = sub.NextBatch(ctx)
+				for i := range batch {
+					batch[i].Ack()
+				}
+				if got.Add(int64(len(batch))) >= left {
+					cancel() // whoever waits for more waits in vain
+				}
+			}
+			if errors.Is(err, context.Canceled) || got.Load() >= left {
+				err = nil
+			}
+			closing, stop := context.WithTimeout(d.ctx, 10*time.Second)
+			defer stop()
+			done <- errors.Join(err, sub.Close(closing))
+		}()
+	}
+	for range *conc {
+		must(<-done)
+	}
+	return got.Load(), time.Since(start)
 }
 
 // leveeReceivers are subscribers at the end of the topic.

@@ -23,7 +23,7 @@ import (
 var (
 	target   = flag.String("target", "", "levee, nats-core, nats-js, redis, nsq, kafka or amqp")
 	mode     = flag.String("mode", "pub", "pub: publish for -secs; consume: read -n messages from the beginning; e2e: publish at -rate and measure until receipt; fanout: one publisher, -subs subscribers, -n messages; idle: create -n streams with one message each; ready: wait until -stream is served; rss: look at the server's memory only")
-	style    = flag.String("style", "sync", "sync: one message in flight for each publisher; async: -window messages; batch: -batch messages a request; fast: NATS fast batches; ordered, fetch: ways of NATS to consume")
+	style    = flag.String("style", "sync", "sync: one message in flight for each publisher; async: -window messages; batch: -batch messages a request; fast: NATS fast batches; ordered, fetch: ways of NATS to consume; shared, shared-each, key_shared: of Levee's subscriptions, by -conc consumers")
 	addr     = flag.String("addr", "", "the broker, host:port on loopback")
 	size     = flag.Int("size", 128, "bytes of a message")
 	conc     = flag.Int("conc", 1, "publishers, with a connection each but for -share; creators with -mode idle")
@@ -40,6 +40,7 @@ var (
 	label    = flag.String("label", "", "copied to the row")
 	fsync    = flag.String("fsync", "on_commit", "levee: fsync mode of the topics created")
 	parts    = flag.Int("partitions", 1, "levee: partitions of the topics created")
+	keys     = flag.Int("keys", 0, "levee, -style async and batch: how many keys the messages take turns with; 0: none has a key")
 	dispatch = flag.String("dispatch", "reliable", "levee: reliable or non_reliable")
 	data     = flag.String("data", "", "the server's data directory, for the disk space that -mode idle takes")
 	again    = flag.Bool("again", false, "-mode consume: begin again until -secs are up")
