@@ -67,6 +67,7 @@ type Limits struct {
 	Subscribers       int   // open at once, whole broker; more are refused (kind exhausted); default 10,000
 	Partitions        int   // of one topic; default 1,024
 	TotalPartitions   int   // of all topics; default 20,000
+	SubscriptionSpan  int   // how far above what is not settled a subscription hands records out; default 16,777,216
 	RingBytes         int   // non-reliable: waiting for one subscriber; the oldest is dropped; default 16 MiB
 	RingBatches       int   // non-reliable: as RingBytes, in batches; default 4,096
 }

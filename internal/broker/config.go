@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/obs"
@@ -59,6 +60,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Limits.Subscribers, 10_000)
 	set(&c.Limits.Partitions, 1024)
 	set(&c.Limits.TotalPartitions, 20_000)
+	set(&c.Limits.SubscriptionSpan, 4096*cursor.BlockSize)
 	set(&c.Limits.RingBytes, 16<<20)
 	set(&c.Limits.RingBatches, 4096)
 	set(&c.RecordsPerRead, 10_000)

@@ -211,7 +211,7 @@ func (h *hub) run(t *topic, m *meta.Subscription, part int32) (*subscription.Run
 		}
 		p := t.parts[part]
 		return subscription.New(&h.cfg, subscription.Spec{
-			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: subscription.DispatchConfig(m),
+			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: h.dispatchConfig(m),
 		}, func(ctx context.Context) (subscription.Source, error) {
 			reader, err := p.NewReader(ctx, 0)
 			if err != nil {
@@ -247,7 +247,7 @@ func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, Subscr
 	key := subscription.Key{TopicID: t.ID, Partition: spec.Partition, Name: spec.Subscription}
 	f := t.fans[spec.Partition]
 	run, err := h.obtain(key, func() (*subscription.Run, error) {
-		c := subscription.DispatchConfig(&meta.Subscription{Type: typ})
+		c := h.dispatchConfig(&meta.Subscription{Type: typ})
 		c.AtMostOnce = true
 		return subscription.New(&h.cfg, subscription.Spec{
 			Key: key, Topic: t.Full, State: cursor.State{Position: f.End()}, Dispatch: c,

@@ -9,12 +9,20 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/cursor"
+	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/subscription"
 )
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// dispatchConfig returns how a subscription's records are dispatched.
+func (h *hub) dispatchConfig(m *meta.Subscription) dispatch.Config {
+	c := subscription.DispatchConfig(m)
+	c.MaxSpan = int64(h.b.cfg.Limits.SubscriptionSpan)
+	return c
+}
 
 func checkFilters(filters []string) error {
 	for _, f := range filters {
@@ -88,7 +96,7 @@ func (h *hub) SetSubscription(ctx context.Context, topic, name string, set Subsc
 	}
 	for i := range t.parts {
 		if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: int32(i), Name: name}); run != nil { //nolint:gosec // bounded by meta
-			run.Reconfigure(subscription.DispatchConfig(r.Subscription))
+			run.Reconfigure(h.dispatchConfig(r.Subscription))
 		}
 	}
 	return h.DescribeSubscription(ctx, topic, name)

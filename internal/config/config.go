@@ -63,6 +63,7 @@ type Limits struct {
 	Subscribers       int   // open at once, whole broker
 	TopicPartitions   int   // of one topic
 	Partitions        int   // of all topics
+	SubscriptionSpan  int   // offsets above what is not settled that a subscription hands out
 	RingBytes         int   // waiting for one subscriber of a non-reliable topic
 	RingBatches       int   // the same, counted in batches
 }

@@ -71,6 +71,7 @@ func limits(l *Limits) []key {
 		{"limits.subscribers", "", "10000", "Subscribers open at once. More are refused.", count{&l.Subscribers, 1, 1_000_000, ""}},
 		{"limits.topic_partitions", "", "1024", "Partitions of one topic.", count{&l.TopicPartitions, 1, meta.MaxPartitions, ""}},
 		{"limits.partitions", "", "20000", "Partitions of all topics together.", count{&l.Partitions, 1, 1_000_000, ""}},
+		{"limits.subscription_span", "", "16777216", "How many offsets above one that is not settled a subscription hands out. Beyond it, it waits until that one is.", count{&l.SubscriptionSpan, 4096, 16384 * 4096, ""}},
 		{"limits.subscriber_ring_bytes", "", "16MiB", "Non-reliable topics: what may wait for one subscriber. A subscriber that is slower than that loses records, and is told how many.",
 			size[int]{&l.RingBytes, kib, gib, ""}},
 		{"limits.subscriber_ring_batches", "", "4096", "The same limit, counted in batches.", count{&l.RingBatches, 1, 1 << 20, ""}},

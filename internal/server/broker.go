@@ -19,7 +19,7 @@ func (s *server) startBroker(context.Context) error {
 		Limits: broker.Limits{
 			RecordBytes: c.Limits.RecordBytes, BatchBytes: c.Limits.BatchBytes, DecompressedBytes: c.Limits.DecompressedBytes,
 			InFlightBytes: c.Limits.InFlightBytes, Subscribers: c.Limits.Subscribers, Partitions: c.Limits.TopicPartitions,
-			TotalPartitions: c.Limits.Partitions, RingBytes: c.Limits.RingBytes, RingBatches: c.Limits.RingBatches,
+			TotalPartitions: c.Limits.Partitions, SubscriptionSpan: c.Limits.SubscriptionSpan, RingBytes: c.Limits.RingBytes, RingBatches: c.Limits.RingBatches,
 		},
 		Crash: s.claim.verdict.crash, VerifyAllOnOpen: c.Storage.VerifyAllOnOpen, RepairChecksumTail: c.Storage.RepairChecksumTail,
 		IndexInterval: c.Storage.IndexInterval, RecordsPerRead: c.Storage.RecordsPerRead, BytesPerRead: c.Storage.BytesPerRead,

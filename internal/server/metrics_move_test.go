@@ -422,7 +422,7 @@ func TestEveryMetricMoves(t *testing.T) {
 		{"http", map[string]string{"limits.connections": "2"}, moveHTTP},
 		{"danube", nil, moveDanube},
 		{"schemas", nil, moveSchemas},
-		{"subscriptions", map[string]string{"storage.retention_check": "100ms"}, moveSubscriptions},
+		{"subscriptions", map[string]string{"storage.retention_check": "100ms", "limits.subscription_span": "4096"}, moveSubscriptions},
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

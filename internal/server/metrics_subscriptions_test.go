@@ -98,6 +98,26 @@ func moveSubscriptions(s *site) {
 	m.during("leaving", c.Close, by("levee_subscription_consumers", -1), by("levee_subscription_takeovers_total", 0))
 	movePoison(m)
 	moveTrimmed(m, d)
+	moveStrained(m)
+}
+
+// moveStrained leaves the first of very many records unsettled.
+func moveStrained(m *meter) {
+	const most = 4096 // limits.subscription_span
+	m.create(broker.TopicSpec{Name: "many"})
+	values := make([]string, most)
+	m.send("many", pack(m.t, record.NoProducer, values...))
+	m.during("a position that stands still", func() {
+		c, err := m.broker.Load().OpenConsumer(m.t.Context(), broker.ConsumerSpec{Topic: "many", Subscription: "s", Create: true, WindowMessages: most})
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.t.Cleanup(c.Close)
+		for n := 0; n < most; {
+			n += m.take(c)
+		}
+		settle(m.t, c, broker.Settlement{Below: -1, Acks: []broker.Range{{From: 1, To: most - 1}}})
+	}, by("levee_subscription_strained_total", 1))
 }
 
 // movePoison has a subscription of each policy give up two records.

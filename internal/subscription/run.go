@@ -77,9 +77,14 @@ type Run struct {
 	graves    graves
 	refused   string // set by a join's effects: who holds the subscription
 	over      error  // what everything answers once it is not nil
-	blocked   string // why the subscription stands still, for people
-	strained  bool   // it was warned of since there was room again
-	quiet     obs.Throttle
+	told      told
+}
+
+// told is what people were told of.
+type told struct {
+	blocked  string // why the subscription stands still
+	strained bool   // since there was room again
+	quiet    obs.Throttle
 }
 
 type taken struct {
@@ -95,7 +100,7 @@ func New(cfg *Config, spec Spec, open func(ctx context.Context) (Source, error))
 		return nil, fault.New(fault.Corrupt, "subscription %s of %s/%d: its cursor in the metadata cannot be read: %w; seek it to where it should go on: levee subscription seek %s %s earliest",
 			spec.Name, spec.Topic, spec.Partition, err, spec.Topic, spec.Name)
 	}
-	r := &Run{cfg: cfg, spec: spec, open: open, born: time.Now(), consumers: map[dispatch.ConsumerID]*Consumer{}, epoch: spec.Epoch, active: cfg.Now(), quiet: obs.Throttle{Every: time.Minute}}
+	r := &Run{cfg: cfg, spec: spec, open: open, born: time.Now(), consumers: map[dispatch.ConsumerID]*Consumer{}, epoch: spec.Epoch, active: cfg.Now(), told: told{quiet: obs.Throttle{Every: time.Minute}}}
 	r.cache.shared = spec.Created == 0
 	r.cache.most = int(spec.Dispatch.LookAhead.Bytes) + 2*cfg.readBytes()
 	r.core = dispatch.New(spec.Dispatch, set, spec.State.Counts)
@@ -182,7 +187,7 @@ func (r *Run) perform(effects []dispatch.Effect) (failed error) {
 				"subscription", r.spec.Name, "from", f.From, "to", f.To, "deliveries", f.Count, "reason", f.Reason)
 		case dispatch.Blocked:
 			m.Blocked.Inc()
-			r.blocked = f.Reason
+			r.told.blocked = f.Reason
 			r.logger().Warn("a subscription stands still before a record that cannot be handled, as its poison policy says; seek behind it to go on", "topic", r.spec.Topic,
 				"partition", r.spec.Partition, "subscription", r.spec.Name, "offset", f.From, "deliveries", f.Count, "reason", f.Reason)
 		case dispatch.Failed:
@@ -308,7 +313,7 @@ func (r *Run) Save(ctx context.Context) error {
 func (r *Run) SeekTo(position int64, epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch, r.blocked = epoch, ""
+	r.epoch, r.told.blocked = epoch, ""
 	r.graves.list = nil
 	for _, c := range r.consumers {
 		c.forget()
@@ -395,7 +400,7 @@ type Holder struct {
 func (r *Run) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := State{Stats: r.core.Stats(), Position: r.core.Set().Position(), Settled: r.core.Set().Settled(), Blocked: r.blocked, Active: r.active}
+	s := State{Stats: r.core.Stats(), Position: r.core.Set().Position(), Settled: r.core.Set().Settled(), Blocked: r.told.blocked, Active: r.active}
 	s.Strained = strained(s.Stats.Span, s.Stats.MaxSpan)
 	if len(r.consumers) > 0 {
 		s.Active = r.cfg.Now()

@@ -17,16 +17,16 @@ func relaxed(span, most int64) bool { return span < most-most*2/5 }
 // warn tells people of a strained subscription, once. The caller holds mu.
 func (r *Run) warn() {
 	span, most := r.core.Span()
-	if r.strained {
-		r.strained = !relaxed(span, most)
+	if r.told.strained {
+		r.told.strained = !relaxed(span, most)
 		return
 	}
 	if !strained(span, most) || r.core.Stats().FailedOldest >= 0 {
 		return
 	}
-	r.strained = true
+	r.told.strained = true
 	r.cfg.Metrics.Strained.Inc()
-	if held, ok := r.quiet.Allow("strained", time.Now()); ok {
+	if held, ok := r.told.quiet.Allow("strained", time.Now()); ok {
 		r.logger().Warn("a subscription has settled much above a record that it has not: when it has come so far above it as it may, nothing new is handed out until that record is settled",
 			"topic", r.spec.Topic, "partition", r.spec.Partition, "subscription", r.spec.Name, "position", r.core.Set().Position(), "above", span, "most", most,
 			"holder", r.holderOf(r.core.Stats()), "held_back", held)
