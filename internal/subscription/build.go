@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/record"
@@ -33,7 +34,7 @@ func (c *Consumer) build(ctx context.Context) (Event, error) {
 	for i := 0; i < len(pieces); {
 		n, err := b.batches(pieces[i:])
 		if err != nil {
-			return Event{}, c.unreadable(err)
+			return Event{}, c.unreadable(b.event.Offsets, err)
 		}
 		i += n
 	}
@@ -41,18 +42,27 @@ func (c *Consumer) build(ctx context.Context) (Event, error) {
 	return b.event, nil
 }
 
-// unreadable tells the dispatcher of records that were handed out and cannot be read. It returns nil where that settles
-// the matter, with nothing to deliver.
-func (c *Consumer) unreadable(err error) error {
+// unreadable tells the dispatcher of records that were handed out and could not be read: the consumer will never see them,
+// so they are not its any more. It returns nil where they are gone, which is no reason to end.
+func (c *Consumer) unreadable(given []seglog.Range, err error) error {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var trimmed *seglog.TrimmedError
-	if !errors.As(err, &trimmed) {
-		return err
+	gone := errors.As(err, &trimmed)
+	if gone {
+		r.tell(dispatch.Trimmed, trimmed.Oldest)
+		r.changed()
 	}
-	c.r.mu.Lock()
-	defer c.r.mu.Unlock()
-	c.r.tell(dispatch.Trimmed, trimmed.Oldest)
-	c.r.changed()
-	return nil
+	r.event.Kind, r.event.Consumer, r.event.Reason = dispatch.Nack, c.id, "could not be read"
+	for _, g := range given {
+		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: g.From, To: g.To})
+	}
+	r.step()
+	if gone {
+		return nil
+	}
+	return err
 }
 
 // builder puts one delivery together.

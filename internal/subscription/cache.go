@@ -86,13 +86,21 @@ func (c *cache) release(s *stretch) {
 
 // find returns the stretch that holds an offset, for the caller to release; nil where it is not here any more.
 func (c *cache) find(offset int64) *stretch {
-	i := sort.Search(len(c.stretches), func(i int) bool { return c.stretches[i].next > offset })
-	if i == len(c.stretches) || c.stretches[i].first > offset {
+	s := c.from(offset)
+	if s == nil || s.first > offset {
 		return nil
 	}
-	s := c.stretches[i]
 	s.users++
 	return s
+}
+
+// from returns the first stretch that holds an offset or later ones, or nil.
+func (c *cache) from(offset int64) *stretch {
+	i := sort.Search(len(c.stretches), func(i int) bool { return c.stretches[i].next > offset })
+	if i == len(c.stretches) {
+		return nil
+	}
+	return c.stretches[i]
 }
 
 func (c *cache) clear() {

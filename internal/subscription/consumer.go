@@ -221,6 +221,10 @@ func (c *Consumer) give(spans []dispatch.Span) {
 	c.asked = false
 	m := c.r.cfg.Metrics
 	for _, s := range spans {
+		if c.r.cache.shared {
+			c.givePassing(s)
+			continue
+		}
 		c.given = append(c.given, piece{s, c.r.cache.find(s.From)})
 		n := float64(s.To - s.From + 1)
 		m.Delivered.Add(n)
@@ -229,6 +233,24 @@ func (c *Consumer) give(spans []dispatch.Span) {
 		}
 	}
 	c.signal()
+}
+
+// givePassing is give for a span of what cannot be read again: what is not here any more is lost, and what is here stays
+// until it is built.
+func (c *Consumer) givePassing(s dispatch.Span) {
+	r := c.r
+	each := s.Bytes / (s.To - s.From + 1)
+	for s.From <= s.To {
+		at := r.cache.from(s.From)
+		if at == nil || at.first > s.To {
+			return
+		}
+		at.users++
+		from, to := max(s.From, at.first), min(s.To, at.next-1)
+		c.given = append(c.given, piece{dispatch.Span{From: from, To: to, Count: s.Count, Bytes: each * (to - from + 1)}, at})
+		r.cfg.Metrics.Delivered.Add(float64(to - from + 1))
+		s.From = to + 1
+	}
 }
 
 // forget drops what was given and not taken. The caller holds mu.

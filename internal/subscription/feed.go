@@ -23,6 +23,7 @@ type feed struct {
 	// Guarded by the Run's mutex: what the feed waits for, so that nobody wakes it for nothing.
 	parked bool
 	reads  bool          // it waits for more to read
+	from   int64         // there
 	until  time.Duration // it wakes by itself then, on the Run's clock; 0: it does not
 
 	wake  chan struct{} // one slot
@@ -52,9 +53,9 @@ func (r *Run) nudge() {
 		return
 	}
 	now := r.now()
-	_, read := r.core.WantsRead()
+	from, read := r.core.WantsRead()
 	after, timed := r.core.Wake(now)
-	if read && !f.reads || timed && (f.until == 0 || now.Mono+after < f.until) {
+	if read && (!f.reads || from != f.from) || timed && (f.until == 0 || now.Mono+after < f.until) {
 		f.parked = false
 		select {
 		case f.wake <- struct{}{}:
@@ -123,7 +124,7 @@ func (f *feed) turn() (*pause, error) {
 	if timed && after <= 0 || f.missed(read) {
 		return nil, nil
 	}
-	f.parked, f.reads, f.until = true, read, 0
+	f.parked, f.reads, f.from, f.until = true, read, from, 0
 	if timed {
 		f.until = r.now().Mono + after
 	}
@@ -277,7 +278,7 @@ func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]
 		if info.Count == 0 || info.Control() || first > last {
 			continue
 		}
-		whole := typ != dispatch.KeyShared && info.Count == info.LastOffsetDelta+1 && (l.limit == 0 || len(batch) <= l.limit) &&
+		whole := typ != dispatch.KeyShared && info.Count == info.LastOffsetDelta+1 && (l.limit == 0 || len(batch) <= l.limit && info.Codec() == record.None) &&
 			!(timed && record.HasHeader(batch, record.HeaderDeliverAt))
 		if whole {
 			share := int64(len(batch)) * (last - first + 1) / int64(info.Count)

@@ -13,10 +13,7 @@ import (
 	"github.com/leveemq/levee/internal/task"
 	"github.com/leveemq/levee/record"
 	dto "github.com/prometheus/client_model/go"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tape is a source of so many records, in batches of ten.
 type tape struct {
