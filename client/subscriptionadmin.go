@@ -61,7 +61,7 @@ type SubscriptionPart struct {
 	InFlight     int32  // records handed out and not settled
 	Redelivering int32  // records that wait to be handed out again
 	Delayed      int32  // records that wait for their time
-	State        string // idle, active, "blocked: why" or "failed: why"
+	State        string // idle, active, "strained: why", "blocked: why" or "failed: why"
 	Consumers    []ConsumerState
 }
 

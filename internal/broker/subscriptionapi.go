@@ -56,7 +56,7 @@ type SubscriptionPart struct {
 	InFlight     int    // records handed out and not settled
 	Redelivering int    // records that wait to be handed out again
 	Delayed      int    // records that wait for their time
-	State        string // "idle", "active", "blocked: why" or "failed: why"
+	State        string // "idle", "active", "strained: why", "blocked: why" or "failed: why"
 	Consumers    []ConsumerState
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -304,6 +305,8 @@ func describeRun(run *subscription.Run, part *SubscriptionPart) {
 		part.State = "failed: retention has removed records that were not settled; seek to go on"
 	case s.Stats.Blocked >= 0:
 		part.State = "blocked: " + s.Blocked
+	case s.Strained:
+		part.State = fmt.Sprintf("strained: offset %d is not settled, and records are handed out up to %d above it: it is at %d", s.Position, s.Stats.MaxSpan, s.Stats.Span)
 	case len(s.Consumers) > 0:
 		part.State = "active"
 	}

@@ -16,6 +16,8 @@ type Stats struct {
 	Blocked          int64 // the offset at which the subscription is blocked; -1: it is not
 	FailedOldest     int64 // where the log begins, when it was trimmed past the position; -1: it was not
 	Ignored          int64 // offsets acknowledged that were never handed out, or settled already
+	Span             int64 // how far above the position what was read reaches
+	MaxSpan          int64 // at which nothing new is handed out
 }
 
 // Stats returns what the dispatcher has in hand.
@@ -33,11 +35,18 @@ func (d *Dispatcher) Stats() Stats {
 		Blocked:          -1,
 		FailedOldest:     d.failed,
 		Ignored:          d.ignored,
+		MaxSpan:          d.cfg.MaxSpan,
 	}
+	s.Span, _ = d.Span()
 	if n := d.lists.stuck.first(); n != nil {
 		s.Blocked = n.from
 	}
 	return s
+}
+
+// Span returns how far above the position what was read reaches, and how far it may.
+func (d *Dispatcher) Span() (now, most int64) {
+	return max(d.next-d.set.Position(), 0), d.cfg.MaxSpan
 }
 
 // Set returns the cursor. It changes with every step.

@@ -17,6 +17,7 @@ type Metrics struct {
 	Blocked     prometheus.Counter
 	Skipped     prometheus.Counter
 	Takeovers   prometheus.Counter
+	Strained    prometheus.Counter
 	Saves       *prometheus.CounterVec
 	Saved       prometheus.Counter
 }
@@ -43,6 +44,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Blocked:     counter("levee_subscription_blocked_total", "Times a subscription came to a stand before a record that could not be handled."),
 		Skipped:     counter("levee_subscription_trimmed_records_total", "Records that retention had removed before a subscription had settled them, and that it skipped as it is set to."),
 		Takeovers:   counter("levee_subscription_takeovers_total", "Consumers that ended because another one of their name joined."),
+		Strained:    counter("levee_subscription_strained_total", "Times a subscription came to four fifths of how far above its position records are handed out: one there is not settled."),
 		Saves:       vec("levee_subscription_cursor_saves_total", "Commands that saved cursors, by outcome: ok or failed.", "outcome"),
 		Saved:       counter("levee_subscription_cursors_saved_total", "Cursors made durable, each save of each counted."),
 	}

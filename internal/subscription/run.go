@@ -78,6 +78,7 @@ type Run struct {
 	refused   string // set by a join's effects: who holds the subscription
 	over      error  // what everything answers once it is not nil
 	blocked   string // why the subscription stands still, for people
+	strain    strain
 }
 
 type taken struct {
@@ -93,7 +94,7 @@ func New(cfg *Config, spec Spec, open func(ctx context.Context) (Source, error))
 		return nil, fault.New(fault.Corrupt, "subscription %s of %s/%d: its cursor in the metadata cannot be read: %w; seek it to where it should go on: levee subscription seek %s %s earliest",
 			spec.Name, spec.Topic, spec.Partition, err, spec.Topic, spec.Name)
 	}
-	r := &Run{cfg: cfg, spec: spec, open: open, born: time.Now(), consumers: map[dispatch.ConsumerID]*Consumer{}, epoch: spec.Epoch, active: cfg.Now()}
+	r := &Run{cfg: cfg, spec: spec, open: open, born: time.Now(), consumers: map[dispatch.ConsumerID]*Consumer{}, epoch: spec.Epoch, active: cfg.Now(), strain: strain{quiet: obs.Throttle{Every: time.Minute}}}
 	r.cache.shared = spec.Created == 0
 	r.cache.most = int(spec.Dispatch.LookAhead.Bytes) + 2*cfg.readBytes()
 	r.core = dispatch.New(spec.Dispatch, set, spec.State.Counts)
@@ -134,6 +135,7 @@ func (r *Run) step() {
 	if failed != nil {
 		r.endConsumers(failed)
 	}
+	r.warn()
 	r.nudge()
 }
 
@@ -372,6 +374,7 @@ func Retired(err error) bool { return err == errRetired } //nolint:errorlint // 
 // State is where a Run stands.
 type State struct {
 	Stats     dispatch.Stats
+	Strained  bool // see strained
 	Position  int64
 	Settled   int64 // above the position
 	Consumers []Holder
@@ -392,6 +395,7 @@ func (r *Run) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := State{Stats: r.core.Stats(), Position: r.core.Set().Position(), Settled: r.core.Set().Settled(), Blocked: r.blocked, Active: r.active}
+	s.Strained = strained(s.Stats.Span, s.Stats.MaxSpan)
 	if len(r.consumers) > 0 {
 		s.Active = r.cfg.Now()
 	}

@@ -4460,7 +4460,7 @@ type SubscriptionPart struct {
 	InFlight      int32                   `protobuf:"varint,7,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"` // records handed out and not settled
 	Redelivering  int32                   `protobuf:"varint,8,opt,name=redelivering,proto3" json:"redelivering,omitempty"`         // records that wait to be handed out again
 	Delayed       int32                   `protobuf:"varint,9,opt,name=delayed,proto3" json:"delayed,omitempty"`                   // records that wait for their time
-	State         string                  `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`                       // idle, active, "blocked: why" or "failed: why"
+	State         string                  `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`                       // idle, active, "strained: why", "blocked: why" or "failed: why"
 	Consumers     []*SubscriptionConsumer `protobuf:"bytes,11,rep,name=consumers,proto3" json:"consumers,omitempty"`               // connected ones
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
