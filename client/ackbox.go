@@ -81,27 +81,38 @@ func (b *ackBox) urgent() bool {
 	return len(b.flushes) > 0 || b.unasked > 0 && b.asking < mostSaves
 }
 
-// take moves everything that is pending into req.
+// take moves what is pending into req, as much as one message may hold.
 func (b *ackBox) take(req *request, now time.Time) {
-	b.taken = len(b.flushes)
 	b.acks = merge(b.acks)
-	b.sent.add(b.acks, b.below, now)
-	req.acks(b.acks)
+	n, k := min(len(b.acks), mostRanges), min(len(b.nacks), mostRanges)
+	b.sent.add(b.acks[:n], b.below, now)
+	req.acks(b.acks[:n])
 	if b.below >= 0 {
 		req.message.HasAckBelow, req.message.AckBelow = true, b.below
 	}
-	req.message.Nacks = b.nacks
-	b.acks, b.below, b.nacks, b.pending = b.acks[:0], -1, nil, 0
+	req.message.Nacks = b.nacks[:k:k]
+	b.acks, b.below, b.nacks = append(b.acks[:0], b.acks[n:]...), -1, b.nacks[k:]
+	if len(b.nacks) == 0 {
+		b.nacks = nil
+	}
+	if b.pending = len(b.acks) + len(b.nacks); b.pending == 0 {
+		b.taken = len(b.flushes)
+	}
 }
+
+// mostRanges bounds the ranges of acknowledgements, and the nacks, of one message: the broker takes 65,536 of both.
+const mostRanges = 16 << 10
 
 // again makes the first message of a stream say what the broker may not know, and what is pending. Nacks are not among
 // it: what was handed out on the stream before, the broker hands out again anyway.
 func (b *ackBox) again(req *leveev1.ConsumeRequest, now time.Time) {
 	b.sent.expire(now)
 	b.acks = merge(b.acks)
-	b.sent.add(b.acks, b.below, now)
+	n := min(len(b.acks), mostRanges) // the rest comes after it
+	b.sent.add(b.acks[:n], b.below, now)
 	b.early += b.pending
-	b.acks, b.below, b.nacks, b.pending = b.acks[:0], -1, nil, 0
+	b.acks, b.below, b.nacks = append(b.acks[:0], b.acks[n:]...), -1, nil
+	b.pending = len(b.acks)
 	for _, a := range b.sent.all() {
 		req.Acks = append(req.Acks, &leveev1.Range{From: a.from, To: a.to})
 	}

@@ -185,3 +185,62 @@ func TestAckBoxAnswers(t *testing.T) {
 		t.Error("not empty")
 	}
 }
+
+// A broker takes a bounded number of ranges in one message: the rest goes into the next ones, and who waits for all of it
+// to be sent, or saved, waits for the last.
+func TestMoreRangesThanAMessageHolds(t *testing.T) {
+	const n = 5*mostRanges/2 + 1
+	for _, reopened := range []bool{false, true} {
+		b := newAckBox()
+		for i := range int64(n) {
+			b.ack(2*i, 2*i)
+			b.nack(&leveev1.Nack{Range: &leveev1.Range{From: 2*i + 1, To: 2*i + 1}})
+		}
+		flushed := b.flush()
+		b.save()
+		var got []span
+		nacks, messages := 0, 0
+		note := func(m *leveev1.ConsumeRequest) {
+			for _, a := range m.GetAcks() {
+				got = append(got, span{a.GetFrom(), a.GetTo()})
+			}
+			nacks += len(m.GetNacks())
+			if messages++; len(m.GetAcks()) > mostRanges || len(m.GetNacks()) > mostRanges {
+				t.Errorf("message %d holds %d and %d", messages, len(m.GetAcks()), len(m.GetNacks()))
+			}
+		}
+		if reopened {
+			first := &leveev1.ConsumeRequest{}
+			b.again(first, time.Unix(0, 0))
+			note(first)
+			b.early = 0
+		}
+		for b.pending > 0 {
+			if id := b.nextSave(); id != 0 {
+				t.Fatalf("a save is asked for with %d pending", b.pending)
+			}
+			req := &request{}
+			b.take(req, time.Unix(0, 0))
+			note(&req.message)
+			b.flushed()
+			if len(flushed) != 0 != (b.pending == 0) {
+				t.Fatalf("flushed %d with %d pending", len(flushed), b.pending)
+			}
+		}
+		wantNacks := n
+		if reopened {
+			wantNacks = 0 // what was held on the stream before is handed out again anyway
+		}
+		if len(got) != n || nacks != wantNacks || messages != 3 || b.nextSave() == 0 {
+			t.Errorf("%d acknowledgements and %d nacks of %d in %d messages", len(got), nacks, n, messages)
+		}
+		for i, s := range got {
+			if s != (span{2 * int64(i), 2 * int64(i)}) {
+				t.Fatalf("acknowledgement %d is of %v", i, s)
+			}
+		}
+		if kept := b.sent.all(); len(kept) == 0 || len(kept) > keepRanges+mostRanges {
+			t.Errorf("%d are sent again", len(kept))
+		}
+	}
+}
