@@ -14,6 +14,7 @@ type span struct{ from, to int64 }
 // acknowledgements that were sent and may not have arrived. Its methods do no I/O and know no clock; it is guarded by the
 // subscription's mutex.
 type ackBox struct {
+	epoch   uint64 // Consuming.epoch of the stream that they are of
 	acks    []span
 	below   int64 // -1: none
 	nacks   []*leveev1.Nack

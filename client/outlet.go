@@ -185,7 +185,7 @@ func (o *outlet) open(ctx context.Context) (consumption, *leveev1.Consuming, err
 	c.From.intoConsume(open)
 	req := &leveev1.ConsumeRequest{Open: open}
 	s.mu.Lock()
-	open.TopicId = s.topicID
+	open.TopicId, open.Epoch = s.topicID, o.box.epoch
 	if grant := o.credit - o.held; grant > 0 {
 		req.Credit = &leveev1.Credit{Bytes: grant}
 	}
@@ -226,6 +226,12 @@ func (o *outlet) begin(c *leveev1.Consuming) {
 	defer s.mu.Unlock()
 	if s.topicID == nil {
 		s.topicID, s.partitions = slices.Clone(c.GetTopicId()), c.GetPartitions()
+	}
+	if e := c.GetEpoch(); e != o.box.epoch {
+		if o.box.epoch != 0 {
+			o.box.sent.clear() // of before a seek: it counts no more, and must not count for what is handed out again
+		}
+		o.box.epoch = e
 	}
 	o.session.Add(1)
 	o.leases.unsettled, o.box.early = 0, 0

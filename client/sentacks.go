@@ -30,6 +30,9 @@ const (
 	chunkRanges  = 4 << 10
 )
 
+// clear drops everything.
+func (s *sentAcks) clear() { *s = sentAcks{below: -1} }
+
 // add remembers what is sent now. ranges are sorted.
 func (s *sentAcks) add(ranges []span, below int64, now time.Time) {
 	if below >= 0 {

@@ -142,7 +142,7 @@ func (h *hub) openConsumer(ctx context.Context, t *topic, spec ConsumerSpec) (*C
 		}
 		joined, err := run.Join(ctx, subscription.Member{
 			Name: spec.Name, Priority: spec.Priority, Filters: spec.KeyFilters, WindowMessages: spec.WindowMessages,
-			WindowBytes: spec.WindowBytes, MaxRecordBytes: spec.MaxRecordBytes, Memory: spec.Memory,
+			WindowBytes: spec.WindowBytes, MaxRecordBytes: spec.MaxRecordBytes, Memory: spec.Memory, Epoch: spec.Epoch,
 		})
 		if subscription.Retired(err) {
 			h.sweep()
@@ -153,7 +153,7 @@ func (h *hub) openConsumer(ctx context.Context, t *topic, spec ConsumerSpec) (*C
 		}
 		return &Consumer{b: h.b, run: run, c: joined, t: t, info: ConsumerInfo{
 			Topic: t.Full, TopicID: t.ID, Partition: spec.Partition, Partitions: int32(t.partitions()), //nolint:gosec // bounded by meta
-			Subscription: spec.Subscription, Type: typ, Name: spec.Name, Position: joined.Position(), Reliable: t.fans == nil, Active: joined.Active(),
+			Subscription: spec.Subscription, Type: typ, Name: spec.Name, Position: joined.Position(), Epoch: joined.Epoch(), Reliable: t.fans == nil, Active: joined.Active(),
 			AckTimeout: h.ackTimeout(t, spec.Subscription),
 		}}, nil
 	}
@@ -212,6 +212,10 @@ func (h *hub) run(t *topic, m *meta.Subscription, part int32) (*subscription.Run
 		p := t.parts[part]
 		return subscription.New(&h.cfg, subscription.Spec{
 			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: h.dispatchConfig(m),
+			End: func() int64 {
+				b, _ := p.Bounds()
+				return b.End
+			},
 		}, func(ctx context.Context) (subscription.Source, error) {
 			reader, err := p.NewReader(ctx, 0)
 			if err != nil {

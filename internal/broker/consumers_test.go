@@ -230,6 +230,60 @@ func TestCrashRepeatsOneSecondAtMost(t *testing.T) {
 	})
 }
 
+// TestWhoComesBackIsBelieved: what a consumer was handed by a broker that crashed counts as acknowledged where it says so to
+// the next one, which has not handed it out; unless a seek came between.
+func TestWhoComesBackIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, fs: newRig(t).fs}
+		store := &forgetful{Store: meta.NewMemory()}
+		r.store = store
+		r.start()
+		defer r.halt()
+		r.create("a")
+		r.publish("a", 0, "0", "1", "2", "3", "4")
+		c := r.consumer(ConsumerSpec{Type: Shared})
+		epoch := c.Info().Epoch
+		take(t, c, 5)
+		crash := func() {
+			store.crashed = true
+			r.halt()
+			store.crashed = false
+			r.start()
+		}
+		crash()
+		stranger := r.consumer(ConsumerSpec{Type: Shared, Name: "stranger"})
+		ack(t, stranger, 4) // of what it was not handed
+		c = r.consumer(ConsumerSpec{Type: Shared, Epoch: epoch})
+		if err := c.Settle(Settlement{Below: 1, Acks: []Range{{From: 3, To: 3}, {From: 4, To: 1 << 40}}}); err != nil { // no further than there is
+			t.Fatal(err)
+		}
+		if err := c.Save(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		crash()
+		c = r.consumer(ConsumerSpec{Type: Shared})
+		if s := text(take(t, c, 2)); s != "1=1 2=2" {
+			t.Fatal(s)
+		}
+		r.publish("a", 0, "5")
+		if s := text(take(t, c, 1)); s != "5=5" {
+			t.Fatal(s)
+		}
+		if err := r.SeekSubscription(t.Context(), "a", "s", 0, Earliest()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		c = r.consumer(ConsumerSpec{Type: Shared, Epoch: epoch, WindowMessages: 1})
+		ack(t, c, 4, 5) // of before the seek
+		if s := text(take(t, c, 1)); s != "0=0" {
+			t.Fatal(s)
+		}
+		if info, err := r.DescribeSubscription(t.Context(), "a", "s"); err != nil || info.Parts[0].Backlog != 6 {
+			t.Fatalf("%+v, %v", info.Parts, err)
+		}
+	})
+}
+
 func TestExclusiveIsRefusedAndTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -85,6 +85,9 @@ type ConsumerSpec struct {
 	WindowMessages int      // how many unsettled records it may hold; 0: the subscription's
 	WindowBytes    int64    // the same in bytes; 0: the subscription's
 	MaxRecordBytes int      // it cannot take a larger record; 0: it takes any
+	// Epoch is that of ConsumerInfo where a consumer comes back; 0: it does not. While the subscription was not moved by a
+	// seek since, what the consumer acknowledges counts also where an earlier run of the broker had handed it out.
+	Epoch uint64
 	// Memory, unless nil, gives the memory that batches are read into. What it held does not matter; an event with data
 	// hands it on, from its start, and the broker keeps nothing of it.
 	Memory func(size int) []byte
@@ -99,6 +102,7 @@ type ConsumerInfo struct {
 	Subscription string
 	Type         SubscriptionType
 	Name         string // as asked for, or made up
+	Epoch        uint64 // moves with each seek; 0: nothing is kept
 	Position     int64  // everything below it is settled
 	Reliable     bool   // false: at most once, what is delivered is settled
 	Active       bool   // false: standby of a failover subscription

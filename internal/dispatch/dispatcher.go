@@ -124,6 +124,8 @@ func (d *Dispatcher) Step(now Now, e *Event) []Effect {
 		d.trimmed(e.Offset)
 	case Lost:
 		d.lost(e.Ranges)
+	case Discharge:
+		d.discharge(e.Ranges)
 	case Reconfigure:
 		d.reconfigure(*e.Config)
 	}

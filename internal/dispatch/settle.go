@@ -165,6 +165,16 @@ func (d *Dispatcher) lost(ranges []cursor.Range) {
 	}
 }
 
+// discharge settles ranges that somebody has done with, of whom this dispatcher may know nothing.
+func (d *Dispatcher) discharge(ranges []cursor.Range) {
+	for _, r := range ranges {
+		r.From, r.To = max(r.From, d.set.Position()), min(clampOffset(r.To), d.set.Position()+d.cfg.MaxSpan)
+		if r.From <= r.To {
+			d.forget(r)
+		}
+	}
+}
+
 // trimmed notes that the log begins at an offset.
 func (d *Dispatcher) trimmed(oldest int64) {
 	position := d.set.Position()

@@ -135,6 +135,7 @@ const (
 	Trimmed                          // Offset: the oldest there is
 	Lost                             // Ranges that no longer exist
 	Reconfigure                      // Config, of the same Type
+	Discharge                        // Ranges: settled, whether or not they were handed out, without a word
 )
 
 // Event is one thing that happened.

@@ -18,6 +18,9 @@ type Member struct {
 	WindowMessages int   // 0: the subscription's
 	WindowBytes    int64 // 0: the subscription's
 	MaxRecordBytes int   // 0: any
+	// Epoch is what Consumer.Epoch was where a consumer comes back; 0: it does not. While there was no seek since, its
+	// acknowledgements count also of what this Run has not handed out: an earlier one may have.
+	Epoch uint64
 	// Memory gives the memory that deliveries are put together in; nil: it is allocated.
 	Memory func(size int) []byte
 }
@@ -71,6 +74,7 @@ type Consumer struct {
 	id        dispatch.ConsumerID
 	name      string
 	maxRecord int
+	since     uint64 // Member.Epoch
 	memory    func(size int) []byte
 	wake      chan struct{} // one slot: there is something, or it is over
 
@@ -115,7 +119,7 @@ func (r *Run) Join(ctx context.Context, m Member) (*Consumer, error) {
 		}
 	}
 	r.lastID++
-	c := &Consumer{r: r, id: r.lastID, name: m.Name, maxRecord: m.MaxRecordBytes, memory: m.Memory, wake: make(chan struct{}, 1), active: r.spec.Dispatch.Type != dispatch.Failover}
+	c := &Consumer{r: r, id: r.lastID, name: m.Name, maxRecord: m.MaxRecordBytes, since: m.Epoch, memory: m.Memory, wake: make(chan struct{}, 1), active: r.spec.Dispatch.Type != dispatch.Failover}
 	if c.memory == nil {
 		c.memory = func(size int) []byte { return make([]byte, size) }
 	}
@@ -157,6 +161,13 @@ func (c *Consumer) Position() int64 {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	return c.r.core.Set().Position()
+}
+
+// Epoch tells positions before a seek from those after it; 0 where nothing is kept.
+func (c *Consumer) Epoch() uint64 {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return c.r.epoch
 }
 
 // Next returns what comes next: about maxBytes of records, or news. It waits until ctx is done. Its other errors are
@@ -317,6 +328,9 @@ func (c *Consumer) Settle(s Settlement) error {
 	if r.consumers[c.id] == nil && r.over != nil {
 		return r.over
 	}
+	if c.since != 0 && c.since == r.epoch {
+		s = r.trust(s)
+	}
 	r.settle(s, c.id)
 	return nil
 }
@@ -330,6 +344,25 @@ func (r *Run) Settle(s Settlement) error {
 	}
 	r.settle(s, 0)
 	return nil
+}
+
+// trust settles what a consumer acknowledges that has come back, up to the end of the log, and returns what is left to be
+// said. The caller holds mu.
+func (r *Run) trust(s Settlement) Settlement {
+	end := r.spec.End()
+	r.event.Kind = dispatch.Discharge
+	for _, a := range s.Acks {
+		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: a.From, To: min(a.To, end-1)})
+	}
+	if s.Below > 0 {
+		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: 0, To: min(s.Below, end) - 1})
+	}
+	if len(r.event.Ranges) > 0 {
+		r.cfg.Metrics.Settlements.WithLabelValues("ack").Inc()
+		r.step()
+		r.changed()
+	}
+	return Settlement{Below: -1, Nacks: s.Nacks}
 }
 
 func (r *Run) settle(s Settlement, by dispatch.ConsumerID) {

@@ -44,6 +44,7 @@ type Spec struct {
 	Epoch    uint64 // meta.Cursor.Epoch
 	State    cursor.State
 	Dispatch dispatch.Config
+	End      func() int64 // of the log: acknowledgements behind it are nobody's; nil on a non-reliable topic
 }
 
 // Source is what a subscription reads: a log, or what passes by on a non-reliable topic. Methods but Close are called by
@@ -334,7 +335,7 @@ func (r *Run) Settled(offset int64) bool {
 func (r *Run) Discharge(g seglog.Range) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.event.Kind = dispatch.Lost
+	r.event.Kind = dispatch.Discharge
 	r.event.Ranges = append(r.event.Ranges, cursor.Range{From: g.From, To: g.To})
 	r.step()
 	r.changed()

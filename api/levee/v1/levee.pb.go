@@ -1451,8 +1451,11 @@ type OpenConsume struct {
 	WindowBytes    int64    `protobuf:"varint,15,opt,name=window_bytes,json=windowBytes,proto3" json:"window_bytes,omitempty"`
 	MaxBytes       int32    `protobuf:"varint,16,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`                     // per Delivered; 0: 1 MiB. A single larger batch is delivered all the same
 	MaxRecordBytes int32    `protobuf:"varint,17,opt,name=max_record_bytes,json=maxRecordBytes,proto3" json:"max_record_bytes,omitempty"` // it cannot take a larger record; 0: any
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Consuming.epoch of the stream before, where a consumer comes back; 0: it does not. While the subscription was not
+	// moved by a seek since, its acknowledgements count also of what an earlier run of the broker had handed out.
+	Epoch         uint64 `protobuf:"varint,18,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenConsume) Reset() {
@@ -1615,6 +1618,13 @@ func (x *OpenConsume) GetMaxBytes() int32 {
 func (x *OpenConsume) GetMaxRecordBytes() int32 {
 	if x != nil {
 		return x.MaxRecordBytes
+	}
+	return 0
+}
+
+func (x *OpenConsume) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -1836,6 +1846,7 @@ type Consuming struct {
 	Reliable      bool                   `protobuf:"varint,6,opt,name=reliable,proto3" json:"reliable,omitempty"`                               // false: what is delivered is settled, and may be lost
 	Active        bool                   `protobuf:"varint,7,opt,name=active,proto3" json:"active,omitempty"`                                   // failover: this consumer is the active one
 	AckTimeoutMs  int64                  `protobuf:"varint,8,opt,name=ack_timeout_ms,json=ackTimeoutMs,proto3" json:"ack_timeout_ms,omitempty"` // how long a lease lasts; 0: for ever
+	Epoch         uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`                                     // moves with each seek; 0: nothing is kept. To be given back: see OpenConsume
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1922,6 +1933,13 @@ func (x *Consuming) GetActive() bool {
 func (x *Consuming) GetAckTimeoutMs() int64 {
 	if x != nil {
 		return x.AckTimeoutMs
+	}
+	return 0
+}
+
+func (x *Consuming) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -5160,7 +5178,7 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\rhas_ack_below\x18\x05 \x01(\bR\vhasAckBelow\x12$\n" +
 	"\x05nacks\x18\x06 \x03(\v2\x0e.levee.v1.NackR\x05nacks\x12\x1c\n" +
 	"\theartbeat\x18\a \x01(\bR\theartbeat\x12\x12\n" +
-	"\x04save\x18\b \x01(\x04R\x04save\"\x86\x04\n" +
+	"\x04save\x18\b \x01(\x04R\x04save\"\x9c\x04\n" +
 	"\vOpenConsume\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1c\n" +
@@ -5180,7 +5198,8 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\x0fwindow_messages\x18\x0e \x01(\x05R\x0ewindowMessages\x12!\n" +
 	"\fwindow_bytes\x18\x0f \x01(\x03R\vwindowBytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x10 \x01(\x05R\bmaxBytes\x12(\n" +
-	"\x10max_record_bytes\x18\x11 \x01(\x05R\x0emaxRecordBytesB\a\n" +
+	"\x10max_record_bytes\x18\x11 \x01(\x05R\x0emaxRecordBytes\x12\x14\n" +
+	"\x05epoch\x18\x12 \x01(\x04R\x05epochB\a\n" +
 	"\x05start\"r\n" +
 	"\x04Nack\x12%\n" +
 	"\x05range\x18\x01 \x01(\v2\x0f.levee.v1.RangeR\x05range\x12\x1e\n" +
@@ -5199,7 +5218,7 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\x05saved\x18\t \x01(\x04R\x05saved\x120\n" +
 	"\vsave_failed\x18\n" +
 	" \x01(\v2\x0f.levee.v1.ErrorR\n" +
-	"saveFailed\"\xe4\x01\n" +
+	"saveFailed\"\xfa\x01\n" +
 	"\tConsuming\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1e\n" +
 	"\n" +
@@ -5210,7 +5229,8 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1a\n" +
 	"\breliable\x18\x06 \x01(\bR\breliable\x12\x16\n" +
 	"\x06active\x18\a \x01(\bR\x06active\x12$\n" +
-	"\x0eack_timeout_ms\x18\b \x01(\x03R\fackTimeoutMs\"~\n" +
+	"\x0eack_timeout_ms\x18\b \x01(\x03R\fackTimeoutMs\x12\x14\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch\"~\n" +
 	"\tDelivered\x12\x18\n" +
 	"\abatches\x18\x01 \x01(\fR\abatches\x12)\n" +
 	"\aoffsets\x18\x02 \x03(\v2\x0f.levee.v1.RangeR\aoffsets\x12,\n" +

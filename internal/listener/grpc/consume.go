@@ -67,7 +67,11 @@ func (s *streamService) Consume(stream consumeStream) error {
 	if err := c.welcome(); err != nil {
 		return err
 	}
-	// What a client acknowledges as it comes back counts before anything is handed out.
+	// What a client acknowledges as it comes back counts before anything is handed out; but not across a seek, which may
+	// have meant the same records to be handed out again.
+	if e := first.Open.Epoch; e != 0 && e != c.info.Epoch {
+		first.Acks, first.HasAckBelow = nil, false
+	}
 	if err := c.take(first); err != nil {
 		return c.end(err)
 	}
@@ -111,7 +115,7 @@ func (c *consuming) welcome() error {
 	i := c.info
 	return c.send(c.stream.Context(), &leveev1.ConsumeResponse{Consuming: &leveev1.Consuming{
 		TopicId: i.TopicID[:], Partitions: i.Partitions, Type: string(i.Type), Name: clip(i.Name, detailChars), Position: i.Position,
-		Reliable: i.Reliable, Active: i.Active, AckTimeoutMs: i.AckTimeout.Milliseconds(),
+		Reliable: i.Reliable, Active: i.Active, AckTimeoutMs: i.AckTimeout.Milliseconds(), Epoch: i.Epoch,
 	}})
 }
 
@@ -174,7 +178,7 @@ func consumerSpec(open *leveev1.OpenConsume) (broker.ConsumerSpec, error) {
 		Topic: open.Topic, ID: open.TopicId, Partition: open.Partition, Subscription: open.Subscription,
 		Type: broker.SubscriptionType(open.Type), Create: open.Create, Name: open.Name, Priority: open.Priority,
 		KeyFilters: open.KeyFilters, WindowMessages: int(open.WindowMessages), WindowBytes: open.WindowBytes,
-		MaxRecordBytes: int(open.MaxRecordBytes), Memory: pooledMemory,
+		MaxRecordBytes: int(open.MaxRecordBytes), Memory: pooledMemory, Epoch: open.Epoch,
 	}
 	switch start := open.Start.(type) {
 	case *leveev1.OpenConsume_Latest:
