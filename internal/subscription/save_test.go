@@ -17,7 +17,7 @@ import (
 // since.
 func TestAcksAreSaved(t *testing.T) {
 	with(t, dispatch.Config{Type: dispatch.Shared}, func(b *bench) {
-		b.log.add(record.None, "0", "1", "2", "3", "4")
+		b.log.add(record.None, "0", "1", "2", "3", "4", "5")
 		c := b.join(Member{Name: "c"})
 		b.next(c)
 		b.ack(c, seglog.Range{From: 0, To: 1}, seglog.Range{From: 3, To: 3})
@@ -32,13 +32,13 @@ func TestAcksAreSaved(t *testing.T) {
 		}
 		failed := errors.New("no")
 		b.store.set(failed, nil)
-		b.ack(c, seglog.Range{From: 2, To: 2})
+		b.ack(c, seglog.Range{From: 2, To: 2}, seglog.Range{From: 5, To: 5})
 		if err := b.run.Save(b.t.Context()); !errors.Is(err, failed) {
 			t.Fatal(err)
 		}
 		b.store.set(nil, nil)
 		<-time.After(1100 * time.Millisecond)
-		if s, n := b.store.last(); n != 2 || s.Position != 4 {
+		if s, n := b.store.last(); n != 2 || s.Position != 4 || len(s.Blocks) != 1 {
 			t.Fatalf("%d saves, %+v", n, s)
 		}
 	})
