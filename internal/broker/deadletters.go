@@ -95,7 +95,7 @@ var errEnough = errors.New("enough")
 // at most most of them; 0: all. It returns the first error of each.
 func (h *hub) DeadLetters(ctx context.Context, topic, name string, most int, each func(DeadLetter) error) error {
 	n := 0
-	err := h.eachDeadLetter(ctx, topic, name, func(_ *subscription.Run, _ int32, l DeadLetter) error {
+	err := h.eachDeadLetter(ctx, topic, name, func(l DeadLetter, _ settling) error {
 		if most > 0 && n == most {
 			return errEnough
 		}
@@ -114,13 +114,16 @@ func (h *hub) DeadLetters(ctx context.Context, topic, name string, most int, eac
 func (h *hub) RedriveDeadLetters(ctx context.Context, topic, name string, each func(DeadLetter) error) (int, error) {
 	n := 0
 	runs := map[*subscription.Run]bool{}
-	err := h.eachDeadLetter(ctx, topic, name, func(run *subscription.Run, part int32, l DeadLetter) error {
+	err := h.eachDeadLetter(ctx, topic, name, func(l DeadLetter, settle settling) error {
 		rec := l.Record
 		rec.Headers = append(rec.Headers, record.Header{Key: record.HeaderRedrivenFrom, Value: []byte(strconv.FormatInt(l.Offset, 10))})
 		if _, _, err := h.b.Publish(ctx, topic, l.SourcePartition, []record.Record{rec}); err != nil {
 			return err
 		}
-		run.Discharge(Range{From: l.Offset, To: l.Offset})
+		run, err := settle()
+		if err != nil {
+			return err
+		}
 		runs[run] = true
 		n++
 		if each == nil {
@@ -136,8 +139,11 @@ func (h *hub) RedriveDeadLetters(ctx context.Context, topic, name string, each f
 func (h *hub) PurgeDeadLetters(ctx context.Context, topic, name string) (int, error) {
 	n := 0
 	runs := map[*subscription.Run]bool{}
-	err := h.eachDeadLetter(ctx, topic, name, func(run *subscription.Run, _ int32, l DeadLetter) error {
-		run.Discharge(Range{From: l.Offset, To: l.Offset})
+	err := h.eachDeadLetter(ctx, topic, name, func(_ DeadLetter, settle settling) error {
+		run, err := settle()
+		if err != nil {
+			return err
+		}
 		runs[run] = true
 		n++
 		return nil
@@ -153,8 +159,27 @@ func saveAll(ctx context.Context, runs map[*subscription.Run]bool) error {
 	return errors.Join(errs...)
 }
 
+// settling settles the dead letter it came with, and returns what has to be saved for that.
+type settling func() (*subscription.Run, error)
+
+// discharge settles an offset of a partition for a subscription. The Run that a walk began with may have been retired
+// since: nobody would ever look at what it is told.
+func (h *hub) discharge(t *topic, m *meta.Subscription, part int32, offset int64) (*subscription.Run, error) {
+	for {
+		run, err := h.run(t, m, part)
+		if err != nil {
+			return nil, err
+		}
+		err = run.Discharge(Range{From: offset, To: offset})
+		if !subscription.Retired(err) {
+			return run, err
+		}
+		h.sweep()
+	}
+}
+
 // eachDeadLetter walks over the dead letters of a subscription that are still to be dealt with.
-func (h *hub) eachDeadLetter(ctx context.Context, topic, name string, each func(*subscription.Run, int32, DeadLetter) error) error {
+func (h *hub) eachDeadLetter(ctx context.Context, topic, name string, each func(DeadLetter, settling) error) error {
 	source, m, err := h.subscription(topic, name)
 	if err != nil {
 		return err
@@ -183,7 +208,7 @@ func (h *hub) eachDeadLetter(ctx context.Context, topic, name string, each func(
 			count, _ := strconv.ParseInt(facts[record.HeaderDeliveryCount], 10, 32)
 			l.SourcePartition, l.Deliveries = int32(part), int32(count)
 			l.TimeMs, _ = strconv.ParseInt(facts[record.HeaderDeadLetteredAt], 10, 64)
-			return each(run, int32(i), l) //nolint:gosec // bounded by meta
+			return each(l, func() (*subscription.Run, error) { return h.discharge(dead, dlq, int32(i), l.Offset) }) //nolint:gosec // bounded by meta
 		})
 		if err != nil {
 			return err

@@ -168,6 +168,8 @@ func (r *Run) perform(effects []dispatch.Effect) (failed error) {
 				kind := Standby
 				if c.active {
 					kind = Active
+				} else {
+					c.forget() // what it was given and did not take yet went to the active one
 				}
 				c.notify(Event{Kind: kind})
 			}
@@ -332,13 +334,17 @@ func (r *Run) Settled(offset int64) bool {
 }
 
 // Discharge settles a range whether or not it was ever handed out.
-func (r *Run) Discharge(g seglog.Range) {
+func (r *Run) Discharge(g seglog.Range) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over != nil {
+		return r.over
+	}
 	r.event.Kind = dispatch.Discharge
 	r.event.Ranges = append(r.event.Ranges, cursor.Range{From: g.From, To: g.To})
 	r.step()
 	r.changed()
+	return nil
 }
 
 // Reconfigure changes how records are dispatched from now on.

@@ -67,7 +67,7 @@ func TestWakes(t *testing.T) {
 		},
 		"its time": func(b *bench, c *Consumer) {
 			due := time.Now().Add(time.Minute).UnixMilli()
-			b.log.append(record.Zstd, record.Record{Value: []byte("late"), Headers: []record.Header{{Key: record.HeaderDeliverAt, Value: []byte(itoa(due))}}})
+			b.log.append(record.LZ4, record.Record{Value: []byte("late"), Headers: []record.Header{{Key: record.HeaderDeliverAt, Value: []byte(itoa(due))}}})
 			b.log.add(record.None, "now")
 			b.within(0, c, "1=now")
 			b.within(time.Minute, c, "0=late")
@@ -179,7 +179,7 @@ func TestErrorsOfTheSource(t *testing.T) {
 
 // Memory of the source is used again, and never while a delivery is made of it; what is not kept is read again.
 func TestEvictedIsReadAgain(t *testing.T) {
-	for _, codec := range []record.Codec{record.None, record.Zstd} {
+	for _, codec := range []record.Codec{record.None, record.LZ4} {
 		with(t, dispatch.Config{Type: dispatch.Shared, Consumer: dispatch.Window{Messages: 7}, LookAhead: dispatch.Window{Messages: 100, Bytes: 1 << 20}}, func(b *bench) {
 			b.run.cache.most = 1 // the last read only
 			for range 40 {
@@ -234,7 +234,7 @@ func TestNothingToReadAgain(t *testing.T) {
 // A record that is too large for who reads it is not handed to it, however small it was compressed.
 func TestTooLargeForItsConsumer(t *testing.T) {
 	with(t, dispatch.Config{Type: dispatch.Exclusive, Poison: dispatch.Drop}, func(b *bench) {
-		b.log.add(record.Zstd, strings.Repeat("x", 5000), "y")
+		b.log.add(record.LZ4, strings.Repeat("x", 5000), "y")
 		c := b.join(Member{Name: "c", MaxRecordBytes: 1000})
 		b.want(c, "1=y")
 	})
