@@ -95,7 +95,7 @@ func (s *Saver) now(ctx context.Context, c Saved) error {
 		return err
 	default:
 	}
-	s.round(ctx)
+	s.round(ctx, w.done)
 	return <-w.done
 }
 
@@ -115,14 +115,16 @@ func (s *Saver) Run(ctx context.Context) error {
 		}
 		due = nil
 		if s.turn.Take(ctx.Done()) {
-			s.round(ctx)
+			s.round(ctx, nil)
 			s.turn.Give()
 		}
 	}
 }
 
-// round saves everything that is dirty now, and answers whoever waits for it. The caller has the turn.
-func (s *Saver) round(ctx context.Context) {
+// round saves everything that is dirty now, and answers whoever waits for it. The caller has the turn; mine is its own
+// answer, if it waits for one. Where it is ctx that ends the round, the others' cursors did not fail: they make a round of
+// their own.
+func (s *Saver) round(ctx context.Context, mine chan error) {
 	s.mu.Lock()
 	dirty, waiting := s.dirty, s.waiting
 	s.dirty, s.waiting = map[Saved]struct{}{}, nil
@@ -159,11 +161,16 @@ func (s *Saver) round(ctx context.Context) {
 		}
 	}
 	send()
+	var again []waiter
 	for _, w := range waiting {
-		if w.of == nil {
-			w.done <- first
+		err := first
+		if w.of != nil {
+			err = failed[w.of]
+		}
+		if err != nil && ctx.Err() != nil && w.done != mine {
+			again = append(again, w)
 		} else {
-			w.done <- failed[w.of]
+			w.done <- err
 		}
 	}
 	if len(failed) > 0 {
@@ -171,6 +178,7 @@ func (s *Saver) round(ctx context.Context) {
 		for c := range failed {
 			s.dirty[c] = struct{}{} // the next round tries again
 		}
+		s.waiting = append(s.waiting, again...)
 		s.mu.Unlock()
 		s.kick()
 	}

@@ -24,7 +24,10 @@ type counted struct {
 	slow     time.Duration
 }
 
-func (c *counted) Propose(_ context.Context, p meta.Command) (meta.Result, error) {
+func (c *counted) Propose(ctx context.Context, p meta.Command) (meta.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return meta.Result{}, err
+	}
 	if c.slow > 0 {
 		<-time.After(c.slow)
 	}
@@ -206,5 +209,25 @@ func TestSaveEndsWithItsContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Hour)
+	})
+}
+
+// Who gives up takes nobody along: those that waited for the same round make another one.
+func TestOthersOutliveWhoGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := rig(t)
+		s.turn.Try()
+		p := &position{name: "a", at: 1}
+		saved, flushed := make(chan error), make(chan error)
+		go func() { saved <- s.Save(t.Context(), p) }()
+		go func() { flushed <- s.Flush(t.Context()) }()
+		synctest.Wait()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.round(gone, nil)
+		s.turn.Give()
+		if err := errors.Join(<-saved, <-flushed); err != nil || len(store.commands) != 1 {
+			t.Errorf("%v, %d commands", err, len(store.commands))
+		}
 	})
 }
