@@ -140,8 +140,8 @@ var brokerMutants = []mutant{
 	},
 	{
 		name: "seek-keeps-the-epoch", file: "internal/subscription/run.go",
-		old:      "\tr.epoch, r.blocked = epoch, \"\"\n",
-		new:      "\tr.blocked = \"\"\n",
+		old:      "\tr.epoch, r.told.blocked = epoch, \"\"\n",
+		new:      "\tr.told.blocked = \"\"\n",
 		breaks:   "nothing that is acknowledged after a seek is saved, since the metadata takes it for older than the seek",
 		promises: []string{"SUB-07"},
 		test:     "internal/subscription.TestSaveUnderWay",
