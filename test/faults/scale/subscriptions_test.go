@@ -77,7 +77,7 @@ func TestManySubscriptions(t *testing.T) {
 		}
 		took := time.Since(began)
 		now, _ := b.Memory()
-		if per := (now - empty) / int64(all); how != "made" && per > idleBytes { // before, what making them took is not all given back
+		if per := (now - empty) / int64(all); how != "made" && !proc.Race && per > idleBytes { // before, what making them took is not all given back
 			t.Errorf("%s: an idle subscription takes %d bytes, promised at most %d", how, per, idleBytes)
 		}
 		c := b.Dial()
