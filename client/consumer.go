@@ -300,16 +300,20 @@ func (c *Consumer) nextEvent() (*reader, event, error) {
 	if len(c.ready) == 0 {
 		return nil, event{}, nil
 	}
-	r := c.ready[0]
-	c.ready[0] = nil
-	c.ready = c.ready[1:]
-	ev := r.events[0]
-	r.events[0] = event{}
-	r.events = r.events[1:]
+	r := shift(&c.ready)
+	ev := shift(&r.events)
 	if len(r.events) > 0 {
 		c.ready = append(c.ready, r)
 	}
 	return r, ev, nil
+}
+
+// shift takes the first element off a list, which keeps no hold of it.
+func shift[T any](list *[]T) (first T) {
+	var none T
+	first, (*list)[0] = (*list)[0], none
+	*list = (*list)[1:]
+	return first
 }
 
 func (c *Consumer) handle(r *reader, ev event) error {

@@ -331,12 +331,8 @@ func (s *Subscription) nextEvent() (*outlet, delivered, error) {
 	case len(s.ready) == 0:
 		return nil, delivered{}, nil
 	}
-	o := s.ready[0]
-	s.ready[0] = nil
-	s.ready = s.ready[1:]
-	ev := o.events[0]
-	o.events[0] = delivered{}
-	o.events = o.events[1:]
+	o := shift(&s.ready)
+	ev := shift(&o.events)
 	if len(o.events) > 0 {
 		s.ready = append(s.ready, o)
 	}

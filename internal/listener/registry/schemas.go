@@ -68,12 +68,17 @@ func schemaID(r *http.Request) (uint64, error) {
 	return id, nil
 }
 
-func (h *handler) getSchema(s *broker.Schemas, w http.ResponseWriter, r *http.Request) error {
+// schema finds the schema a path names.
+func schema(s *broker.Schemas, r *http.Request) (broker.Schema, error) {
 	id, err := schemaID(r)
 	if err != nil {
-		return err
+		return broker.Schema{}, err
 	}
-	found, err := s.Schema(id)
+	return s.Schema(id)
+}
+
+func (h *handler) getSchema(s *broker.Schemas, w http.ResponseWriter, r *http.Request) error {
+	found, err := schema(s, r)
 	if err != nil {
 		return err
 	}
@@ -81,11 +86,7 @@ func (h *handler) getSchema(s *broker.Schemas, w http.ResponseWriter, r *http.Re
 }
 
 func (h *handler) getSchemaText(s *broker.Schemas, w http.ResponseWriter, r *http.Request) error {
-	id, err := schemaID(r)
-	if err != nil {
-		return err
-	}
-	found, err := s.Schema(id)
+	found, err := schema(s, r)
 	if err != nil {
 		return err
 	}
