@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/record"
@@ -55,9 +54,7 @@ func (c *Consumer) unreadable(given []seglog.Range, err error) error {
 		r.changed()
 	}
 	r.event.Kind, r.event.Consumer, r.event.Reason = dispatch.Nack, c.id, "could not be read"
-	for _, g := range given {
-		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: g.From, To: g.To})
-	}
+	r.about(given...)
 	r.step()
 	if gone {
 		return nil
@@ -200,7 +197,7 @@ func (b *builder) fetch(from int64) ([]byte, error) {
 		}
 		b.source = s
 	}
-	c, err := b.source.Read(from, fetchBytes, b.c.r.cfg.readCount(), func(size int) []byte { return make([]byte, size) })
+	c, err := b.source.Read(from, fetchBytes, b.c.r.cfg.readCount(), allocate)
 	if err != nil {
 		return nil, err
 	}

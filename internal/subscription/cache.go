@@ -35,6 +35,9 @@ const (
 	pooledMost  = 4 << 20
 )
 
+// allocate gives memory that nobody uses again.
+func allocate(size int) []byte { return make([]byte, size) }
+
 // memory gives the memory for one read.
 func (c *cache) memory(size int) []byte {
 	if size >= pooledLeast && size <= pooledMost && !c.shared {
@@ -42,7 +45,7 @@ func (c *cache) memory(size int) []byte {
 			return (*b)[:size]
 		}
 	}
-	return make([]byte, size)
+	return allocate(size)
 }
 
 // put gives memory back that nobody looks at any more.

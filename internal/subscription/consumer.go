@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/seglog"
@@ -121,7 +120,7 @@ func (r *Run) Join(ctx context.Context, m Member) (*Consumer, error) {
 	r.lastID++
 	c := &Consumer{r: r, id: r.lastID, name: m.Name, maxRecord: m.MaxRecordBytes, since: m.Epoch, memory: m.Memory, wake: make(chan struct{}, 1), active: r.spec.Dispatch.Type != dispatch.Failover}
 	if c.memory == nil {
-		c.memory = func(size int) []byte { return make([]byte, size) }
+		c.memory = allocate
 	}
 	r.consumers[c.id] = c
 	r.cfg.Metrics.Consumers.Inc()
@@ -352,10 +351,10 @@ func (r *Run) trust(s Settlement) Settlement {
 	end := r.spec.End()
 	r.event.Kind = dispatch.Discharge
 	for _, a := range s.Acks {
-		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: a.From, To: min(a.To, end-1)})
+		r.about(seglog.Range{From: a.From, To: min(a.To, end-1)})
 	}
 	if s.Below > 0 {
-		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: 0, To: min(s.Below, end) - 1})
+		r.about(seglog.Range{From: 0, To: min(s.Below, end) - 1})
 	}
 	if len(r.event.Ranges) > 0 {
 		r.cfg.Metrics.Settlements.WithLabelValues("ack").Inc()
@@ -369,9 +368,7 @@ func (r *Run) settle(s Settlement, by dispatch.ConsumerID) {
 	m := r.cfg.Metrics
 	if len(s.Acks) > 0 {
 		r.event.Kind, r.event.Consumer = dispatch.Ack, by
-		for _, a := range s.Acks {
-			r.event.Ranges = append(r.event.Ranges, cursor.Range{From: a.From, To: a.To})
-		}
+		r.about(s.Acks...)
 		r.step()
 	}
 	if s.Below >= 0 {
@@ -385,7 +382,7 @@ func (r *Run) settle(s Settlement, by dispatch.ConsumerID) {
 	for _, n := range s.Nacks {
 		m.Settlements.WithLabelValues("nack").Inc()
 		r.event.Kind, r.event.Consumer, r.event.Delay, r.event.Reason = dispatch.Nack, by, n.Delay, n.Reason
-		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: n.Range.From, To: n.Range.To})
+		r.about(n.Range)
 		r.step()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/seglog"
@@ -187,7 +186,7 @@ func (f *feed) read(from int64, look lookup) (atEnd bool, err error) {
 		return false, err
 	case c.Lost != nil:
 		r.event.Kind = dispatch.Lost
-		r.event.Ranges = append(r.event.Ranges, cursor.Range{From: c.Lost.From, To: c.Lost.To})
+		r.about(*c.Lost)
 		r.step()
 		r.changed()
 	case c.Data == nil && c.Next <= from:

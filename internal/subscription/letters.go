@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/leveemq/levee/internal/cursor"
 	"github.com/leveemq/levee/internal/dispatch"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/obs"
@@ -93,7 +92,7 @@ func (r *Run) buryAll(ctx context.Context) {
 // poisoned tells the dispatcher what became of a ToDeadLetter effect. The caller holds mu.
 func (r *Run) poisoned(from, to int64, failed bool) {
 	r.event.Kind, r.event.Failed = dispatch.Poisoned, failed
-	r.event.Ranges = append(r.event.Ranges, cursor.Range{From: from, To: to})
+	r.about(seglog.Range{From: from, To: to})
 	r.step()
 }
 
@@ -107,7 +106,7 @@ func (r *Run) buryOne(ctx context.Context, g grave) (through int64, err error) {
 	}
 	defer source.Close()
 	for through < g.to {
-		c, err := source.Read(through+1, fetchBytes, r.cfg.readCount(), func(size int) []byte { return make([]byte, size) })
+		c, err := source.Read(through+1, fetchBytes, r.cfg.readCount(), allocate)
 		var trimmed *seglog.TrimmedError
 		switch {
 		case errors.As(err, &trimmed):

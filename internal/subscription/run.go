@@ -146,6 +146,13 @@ func (r *Run) step() {
 	r.nudge()
 }
 
+// about adds ranges to the event. The caller holds mu.
+func (r *Run) about(list ...seglog.Range) {
+	for _, g := range list {
+		r.event.Ranges = append(r.event.Ranges, cursor.Range(g))
+	}
+}
+
 // tell is step for an event that needs nothing but a kind and an offset. The caller holds mu.
 func (r *Run) tell(kind dispatch.EventKind, offset int64) {
 	r.event.Kind, r.event.Offset = kind, offset
@@ -264,13 +271,9 @@ func (r *Run) Take() (meta.CursorSave, bool) {
 	set := r.core.Set()
 	r.taken = taken{r.epoch, set.Changes()}
 	c := &r.taken.change
-	active := r.active
-	if len(r.consumers) > 0 {
-		active = r.cfg.Now()
-	}
 	s := meta.CursorSave{
 		ID: r.spec.TopicID, Subscription: r.spec.Name, Created: r.spec.Created, Partition: r.spec.Partition, Epoch: r.epoch,
-		Position: c.Position, ActiveMs: active.UnixMilli(),
+		Position: c.Position, ActiveMs: r.lastUse().UnixMilli(),
 	}
 	for _, b := range c.Blocks {
 		s.Blocks = append(s.Blocks, meta.AckBlock{Number: b.Number, Bits: b.Bits})
@@ -279,6 +282,14 @@ func (r *Run) Take() (meta.CursorSave, bool) {
 		s.Counts = append(s.Counts, meta.DeliveryCount{Offset: n.Offset, Deliveries: n.Deliveries})
 	}
 	return s, true
+}
+
+// lastUse returns when a consumer was here last. The caller holds mu.
+func (r *Run) lastUse() time.Time {
+	if len(r.consumers) > 0 {
+		return r.cfg.Now()
+	}
+	return r.active
 }
 
 // savedCounts bounds how many delivery counts of unsettled records outlive the broker.
@@ -329,8 +340,7 @@ func (r *Run) SeekTo(position int64, epoch uint64) {
 func (r *Run) Settled(offset int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	set := r.core.Set()
-	return offset < set.Position() || set.Has(offset)
+	return r.core.Set().Has(offset)
 }
 
 // Discharge settles a range whether or not it was ever handed out.
@@ -341,7 +351,7 @@ func (r *Run) Discharge(g seglog.Range) error {
 		return r.over
 	}
 	r.event.Kind = dispatch.Discharge
-	r.event.Ranges = append(r.event.Ranges, cursor.Range{From: g.From, To: g.To})
+	r.about(g)
 	r.step()
 	r.changed()
 	return nil
@@ -407,11 +417,8 @@ type Holder struct {
 func (r *Run) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := State{Stats: r.core.Stats(), Position: r.core.Set().Position(), Settled: r.core.Set().Settled(), Blocked: r.told.blocked, Active: r.active}
+	s := State{Stats: r.core.Stats(), Position: r.core.Set().Position(), Settled: r.core.Set().Settled(), Blocked: r.told.blocked, Active: r.lastUse()}
 	s.Strained = strained(s.Stats.Span, s.Stats.MaxSpan)
-	if len(r.consumers) > 0 {
-		s.Active = r.cfg.Now()
-	}
 	for h := range r.core.Holders {
 		s.Consumers = append(s.Consumers, Holder{Name: h.Name, Active: h.Active, Messages: h.Messages, Bytes: h.Bytes})
 	}
