@@ -15,8 +15,8 @@ import (
 	"github.com/leveemq/levee/internal/subscription"
 )
 
-// hub is the part of the Broker that knows its subscriptions, those methods of it are the Broker's. One that is in use is
-// here, for each partition; those that are not are metadata and nothing else.
+// hub is the part of the Broker that knows its subscriptions; its methods are the Broker's. One that is in use is here, for
+// each partition; those that are not are metadata and nothing else.
 type hub struct {
 	b       *Broker
 	cfg     subscription.Config
@@ -39,13 +39,19 @@ func newHub(b *Broker) *hub {
 	return h
 }
 
-func (h *hub) inUse(k subscription.Key) *subscription.Run {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.all[k]
+// keyOf names a subscription of one partition of a topic.
+func keyOf(t *topic, part int32, name string) subscription.Key {
+	return subscription.Key{TopicID: t.ID, Partition: part, Name: name}
 }
 
-// list returns those in use, in no order.
+// inUse returns the Run of a subscription of one partition; nil where nobody uses it.
+func (h *hub) inUse(t *topic, part int32, name string) *subscription.Run {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all[keyOf(t, part, name)]
+}
+
+// allInUse returns those in use, in no order.
 func (h *hub) allInUse() []*subscription.Run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +142,7 @@ func (h *hub) openConsumer(ctx context.Context, t *topic, spec ConsumerSpec) (*C
 		spec.Name = fmt.Sprintf("consumer-%x", h.b.cfg.NewID())
 	}
 	for {
-		run, typ, err := h.runFor(ctx, t, spec)
+		run, m, err := h.runFor(ctx, t, spec)
 		if err != nil {
 			return nil, err
 		}
@@ -151,25 +157,19 @@ func (h *hub) openConsumer(ctx context.Context, t *topic, spec ConsumerSpec) (*C
 		if err != nil {
 			return nil, err
 		}
-		return &Consumer{b: h.b, run: run, c: joined, t: t, info: ConsumerInfo{
+		info := ConsumerInfo{
 			Topic: t.Full, TopicID: t.ID, Partition: spec.Partition, Partitions: int32(t.partitions()), //nolint:gosec // bounded by meta
-			Subscription: spec.Subscription, Type: typ, Name: spec.Name, Position: joined.Position(), Epoch: joined.Epoch(), Reliable: t.fans == nil, Active: joined.Active(),
-			AckTimeout: h.ackTimeout(t, spec.Subscription),
-		}}, nil
+			Subscription: spec.Subscription, Type: m.Type, Name: spec.Name, Position: joined.Position(), Epoch: joined.Epoch(), Reliable: t.fans == nil, Active: joined.Active(),
+		}
+		if info.Reliable {
+			info.AckTimeout = ms(*subscription.Effective(m).AckTimeoutMs)
+		}
+		return &Consumer{b: h.b, run: run, c: joined, t: t, info: info}, nil
 	}
 }
 
-// ackTimeout returns how long a subscription's deliveries may stay unsettled; 0 where it is not known.
-func (h *hub) ackTimeout(t *topic, name string) time.Duration {
-	m, err := h.b.cfg.Meta.View().Subscription(t.Name, name)
-	if err != nil {
-		return 0
-	}
-	return ms(*subscription.Effective(m).AckTimeoutMs)
-}
-
-// runFor returns the Run that a consumer is to join, and makes what is missing.
-func (h *hub) runFor(ctx context.Context, t *topic, spec ConsumerSpec) (*subscription.Run, SubscriptionType, error) {
+// runFor returns the Run that a consumer is to join, and what the metadata says of it, and makes what is missing.
+func (h *hub) runFor(ctx context.Context, t *topic, spec ConsumerSpec) (*subscription.Run, *meta.Subscription, error) {
 	if t.fans != nil {
 		return h.passingRun(t, spec)
 	}
@@ -181,13 +181,13 @@ func (h *hub) runFor(ctx context.Context, t *topic, spec ConsumerSpec) (*subscri
 		}
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if spec.Type != "" && spec.Type != m.Type {
-		return nil, "", errOtherType(t.Full, m.Name, m.Type)
+		return nil, nil, errOtherType(t.Full, m.Name, m.Type)
 	}
 	run, err := h.run(t, m, spec.Partition)
-	return run, m.Type, err
+	return run, m, err
 }
 
 func errOtherType(topic, name string, is SubscriptionType) error {
@@ -196,22 +196,15 @@ func errOtherType(topic, name string, is SubscriptionType) error {
 
 // run returns the Run of a subscription of a reliable topic.
 func (h *hub) run(t *topic, m *meta.Subscription, part int32) (*subscription.Run, error) {
-	key := subscription.Key{TopicID: t.ID, Partition: part, Name: m.Name}
+	key := keyOf(t, part, m.Name)
 	return h.obtain(key, func() (*subscription.Run, error) {
 		saved, ok := h.b.cfg.Meta.View().Cursor(t.ID, m.Name, part)
 		if !ok {
 			return nil, errNoSubscription(t.Full, m.Name)
 		}
-		state := cursor.State{Position: saved.Position}
-		for _, block := range saved.Blocks {
-			state.Blocks = append(state.Blocks, cursor.Block{Number: block.Number, Bits: block.Bits})
-		}
-		for _, c := range saved.Counts {
-			state.Counts = append(state.Counts, cursor.Count{Offset: c.Offset, Deliveries: c.Deliveries})
-		}
 		p := t.parts[part]
 		return subscription.New(&h.cfg, subscription.Spec{
-			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: state, Dispatch: h.dispatchConfig(m),
+			Key: key, Topic: t.Full, Created: m.Created, Epoch: saved.Epoch, State: stateOf(saved), Dispatch: h.dispatchConfig(m),
 			End: func() int64 {
 				b, _ := p.Bounds()
 				return b.End
@@ -224,6 +217,18 @@ func (h *hub) run(t *topic, m *meta.Subscription, part int32) (*subscription.Run
 			return &logSource{reader: reader}, nil
 		})
 	})
+}
+
+// stateOf returns what the metadata keeps of a cursor as package cursor has it.
+func stateOf(c *meta.Cursor) cursor.State {
+	state := cursor.State{Position: c.Position}
+	for _, b := range c.Blocks {
+		state.Blocks = append(state.Blocks, cursor.Block{Number: b.Number, Bits: b.Bits})
+	}
+	for _, n := range c.Counts {
+		state.Counts = append(state.Counts, cursor.Count{Offset: n.Offset, Deliveries: n.Deliveries})
+	}
+	return state
 }
 
 // logSource reads a partition's log for a subscription.
@@ -240,18 +245,18 @@ func (s *logSource) Changed() <-chan struct{} { return s.reader.Changed() }
 func (s *logSource) Close() {}
 
 // passingRun returns the Run of a subscription of a non-reliable topic, which exists while it has consumers.
-func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, SubscriptionType, error) {
-	typ := spec.Type
-	if typ == "" {
-		typ = Exclusive
+func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, *meta.Subscription, error) {
+	m := &meta.Subscription{Type: spec.Type}
+	if m.Type == "" {
+		m.Type = Exclusive
 	}
 	if err := meta.ValidateSubscription(spec.Subscription); err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	key := subscription.Key{TopicID: t.ID, Partition: spec.Partition, Name: spec.Subscription}
+	key := keyOf(t, spec.Partition, spec.Subscription)
 	f := t.fans[spec.Partition]
 	run, err := h.obtain(key, func() (*subscription.Run, error) {
-		c := h.dispatchConfig(&meta.Subscription{Type: typ})
+		c := h.dispatchConfig(m)
 		c.AtMostOnce = true
 		return subscription.New(&h.cfg, subscription.Spec{
 			Key: key, Topic: t.Full, State: cursor.State{Position: f.End()}, Dispatch: c,
@@ -262,11 +267,11 @@ func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, Subscr
 		})
 	})
 	if err == nil {
-		if is := run.Type(); is != typ {
-			return nil, "", errOtherType(t.Full, spec.Subscription, is)
+		if is := run.Type(); is != m.Type {
+			return nil, nil, errOtherType(t.Full, spec.Subscription, is)
 		}
 	}
-	return run, typ, err
+	return run, m, err
 }
 
 // fanSource takes what passes by on a non-reliable topic for a subscription.
@@ -345,7 +350,7 @@ func (h *hub) SettleFor(topic string, part int32, name string, s Settlement) err
 	if err := t.has(part); err != nil {
 		return err
 	}
-	run := h.inUse(subscription.Key{TopicID: t.ID, Partition: part, Name: name})
+	run := h.inUse(t, part, name)
 	if run == nil {
 		if t.fans != nil {
 			return nil // it exists while it has consumers, and nothing is kept of it
@@ -368,9 +373,7 @@ func (h *hub) endOf(t *topic) {
 // endConsumers ends the consumers of subscriptions and saves where these are, so that nothing that was settled is handed
 // out again.
 func (h *hub) endConsumers(ctx context.Context) {
-	for _, run := range h.allInUse() {
-		run.End(errDraining())
-	}
+	h.endThose(func(subscription.Key) bool { return true }, errDraining())
 	if err := h.cfg.Saver.Flush(ctx); err != nil {
 		h.b.cfg.Logger.Error("positions of subscriptions could not be saved: some of what was acknowledged last will be delivered again", "err", err)
 	}

@@ -112,41 +112,40 @@ func (h *hub) DeadLetters(ctx context.Context, topic, name string, most int, eac
 // came from, and returns how many that were. each, unless nil, is told of each. A crash in the middle publishes at most
 // what was published since the last second or so once more.
 func (h *hub) RedriveDeadLetters(ctx context.Context, topic, name string, each func(DeadLetter) error) (int, error) {
-	n := 0
-	runs := map[*subscription.Run]bool{}
-	err := h.eachDeadLetter(ctx, topic, name, func(l DeadLetter, settle settling) error {
+	return h.settleDeadLetters(ctx, topic, name, func(l DeadLetter) error {
 		rec := l.Record
 		rec.Headers = append(rec.Headers, record.Header{Key: record.HeaderRedrivenFrom, Value: []byte(strconv.FormatInt(l.Offset, 10))})
-		if _, _, err := h.b.Publish(ctx, topic, l.SourcePartition, []record.Record{rec}); err != nil {
-			return err
-		}
-		run, err := settle()
-		if err != nil {
-			return err
-		}
-		runs[run] = true
-		n++
-		if each == nil {
-			return nil
-		}
-		return each(l)
-	})
-	return n, errors.Join(err, saveAll(ctx, runs))
+		_, _, err := h.b.Publish(ctx, topic, l.SourcePartition, []record.Record{rec})
+		return err
+	}, each)
 }
 
 // PurgeDeadLetters gives the dead letters of a subscription up for good, and returns how many that were. Their topic keeps
 // their bytes as its retention says.
 func (h *hub) PurgeDeadLetters(ctx context.Context, topic, name string) (int, error) {
-	n := 0
+	return h.settleDeadLetters(ctx, topic, name, nil, nil)
+}
+
+// settleDeadLetters settles the dead letters of a subscription, each once first has done what it has to, and tells then of
+// it; either may be nil. It returns how many were settled, and has that made durable.
+func (h *hub) settleDeadLetters(ctx context.Context, topic, name string, first, then func(DeadLetter) error) (n int, err error) {
 	runs := map[*subscription.Run]bool{}
-	err := h.eachDeadLetter(ctx, topic, name, func(_ DeadLetter, settle settling) error {
+	err = h.eachDeadLetter(ctx, topic, name, func(l DeadLetter, settle settling) error {
+		if first != nil {
+			if err := first(l); err != nil {
+				return err
+			}
+		}
 		run, err := settle()
 		if err != nil {
 			return err
 		}
 		runs[run] = true
 		n++
-		return nil
+		if then == nil {
+			return nil
+		}
+		return then(l)
 	})
 	return n, errors.Join(err, saveAll(ctx, runs))
 }

@@ -95,7 +95,7 @@ func (h *hub) SetSubscription(ctx context.Context, topic, name string, set Subsc
 		return SubscriptionInfo{}, onTopic("set subscription "+name+" of", t.Full, err)
 	}
 	for i := range t.parts {
-		if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: int32(i), Name: name}); run != nil { //nolint:gosec // bounded by meta
+		if run := h.inUse(t, int32(i), name); run != nil { //nolint:gosec // bounded by meta
 			run.Reconfigure(h.dispatchConfig(r.Subscription))
 		}
 	}
@@ -108,11 +108,17 @@ func (h *hub) subscription(topic, name string) (*topic, *meta.Subscription, erro
 	if err != nil {
 		return nil, nil, err
 	}
+	m, err := h.kept(t, name)
+	return t, m, err
+}
+
+// kept returns what the metadata says of a subscription of that incarnation of a topic.
+func (h *hub) kept(t *topic, name string) (*meta.Subscription, error) {
 	m, err := h.b.cfg.Meta.View().Subscription(t.Name, name)
 	if err != nil || m.TopicID != t.ID {
-		return nil, nil, errNoSubscription(t.Full, name)
+		return nil, errNoSubscription(t.Full, name)
 	}
-	return t, m, nil
+	return m, nil
 }
 
 // DeleteSubscription removes a subscription: its consumers end with kind deleted, and what it had settled is forgotten.
@@ -173,7 +179,7 @@ func (h *hub) seek(ctx context.Context, t *topic, m *meta.Subscription, part int
 		case err != nil:
 			return err
 		}
-		if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: part, Name: m.Name}); run != nil {
+		if run := h.inUse(t, part, m.Name); run != nil {
 			run.SeekTo(at, r.Cursor.Epoch)
 		}
 		return nil
@@ -211,9 +217,9 @@ func (h *hub) DescribeSubscription(ctx context.Context, topic, name string) (Sub
 		}
 		return SubscriptionInfo{}, errNoSubscription(t.Full, name)
 	}
-	m, err := h.b.cfg.Meta.View().Subscription(t.Name, name)
-	if err != nil || m.TopicID != t.ID {
-		return SubscriptionInfo{}, errNoSubscription(t.Full, name)
+	m, err := h.kept(t, name)
+	if err != nil {
+		return SubscriptionInfo{}, err
 	}
 	return h.describeSubscription(t, m), nil
 }
@@ -224,7 +230,7 @@ func (h *hub) describeSubscription(t *topic, m *meta.Subscription) SubscriptionI
 	}
 	for i, p := range t.parts {
 		part := SubscriptionPart{Partition: int32(i), State: "idle"} //nolint:gosec // bounded by meta
-		if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: part.Partition, Name: m.Name}); run != nil {
+		if run := h.inUse(t, part.Partition, m.Name); run != nil {
 			describeRun(run, &part)
 		} else if c, ok := h.b.cfg.Meta.View().Cursor(t.ID, m.Name, part.Partition); ok {
 			part.Position, part.Settled = c.Position, settledAbove(c)
@@ -241,11 +247,7 @@ func (h *hub) describeSubscription(t *topic, m *meta.Subscription) SubscriptionI
 
 // settledAbove counts what a cursor that is not in use has settled above its position.
 func settledAbove(c *meta.Cursor) int64 {
-	state := cursor.State{Position: c.Position}
-	for _, block := range c.Blocks {
-		state.Blocks = append(state.Blocks, cursor.Block{Number: block.Number, Bits: block.Bits})
-	}
-	set, err := cursor.NewSet(state)
+	set, err := cursor.NewSet(stateOf(c))
 	if err != nil {
 		return 0
 	}
@@ -319,7 +321,7 @@ func (h *hub) expire(ctx context.Context) {
 		}
 		last := time.UnixMilli(max(m.ActiveMs, m.CreatedMs))
 		for i := range t.parts {
-			if run := h.inUse(subscription.Key{TopicID: t.ID, Partition: int32(i), Name: m.Name}); run != nil { //nolint:gosec // bounded by meta
+			if run := h.inUse(t, int32(i), m.Name); run != nil { //nolint:gosec // bounded by meta
 				if at := run.State().Active; at.After(last) {
 					last = at
 				}
