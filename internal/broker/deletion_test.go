@@ -184,6 +184,37 @@ func TestDeleteUnderLoad(t *testing.T) {
 	}
 }
 
+// TestRetiredTopicsHaveEnded: whoever closes the logs of a topic that was retired has a reason to give. Without one, what
+// waits for the log is told that all is well, and asks again for ever.
+func TestRetiredTopicsHaveEnded(t *testing.T) {
+	r := newRegistry()
+	have := &topic{}
+	have.ID[0] = 1
+	asked := false
+	have.life.Parent = probe{context.Background(), func() {
+		if asked = true; len(r.ended) != 0 { // under the registry's mutex, or beside nobody
+			t.Error("it is among the retired before it has ended")
+		}
+	}}
+	r.retire(have, errDeleted(meta.Name{Namespace: "default", Topic: "a"}))
+	wantKind(t, r.retired(have.ID).ended(), fault.Deleted, "default/a")
+	if !asked {
+		t.Error("nothing was looked at")
+	}
+}
+
+// probe is a parent of a life that does something when the life begins to be more than a word, which its end does at the
+// latest.
+type probe struct {
+	context.Context
+	look func()
+}
+
+func (p probe) Done() <-chan struct{} {
+	p.look()
+	return p.Context.Done()
+}
+
 // TestDeletionSurvivesCrashes cuts power at every change a deletion makes on disk, starts again, and expects the topic
 // gone, its data gone, and the one beside it whole.
 func TestDeletionSurvivesCrashes(t *testing.T) {

@@ -56,10 +56,12 @@ func (r *registry) add(t *topic) {
 	r.parts += t.partitions()
 }
 
-// retire takes t out; takeEnded gives it to whoever closes it.
-func (r *registry) retire(t *topic) {
+// retire takes t out and ends its life with why. Both are one step: whoever finds it among the retired closes its logs
+// with the reason that it has ended for.
+func (r *registry) retire(t *topic, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	t.life.End(why)
 	delete(r.topics, t.Name)
 	r.parts -= t.partitions()
 	r.ended[t.ID] = t
@@ -102,12 +104,11 @@ func (b *Broker) sync(n meta.Name) *topic {
 	}
 	have := b.topics.get(n)
 	if have != nil && (want == nil || want.ID != have.ID) {
-		b.topics.retire(have)
+		why := errReplaced(n)
 		if want == nil {
-			have.life.End(errDeleted(n))
-		} else {
-			have.life.End(errReplaced(n))
+			why = errDeleted(n)
 		}
+		b.topics.retire(have, why)
 		b.endOf(have)
 		b.remover.kick()
 		have = nil

@@ -68,8 +68,8 @@ var brokerMutants = []mutant{
 	},
 	{
 		name: "deleted-said-as-unavailable", file: "internal/broker/registry.go",
-		old:      "\t\t\thave.life.End(errDeleted(n))\n",
-		new:      "\t\t\thave.life.End(errDraining())\n",
+		old:      "\t\t\twhy = errDeleted(n)\n",
+		new:      "\t\t\twhy = errDraining()\n",
 		breaks:   "whoever uses a topic that is deleted is told to come back later, again and again",
 		promises: []string{"RET-06"},
 		test:     "internal/broker.TestDeletedAndCreatedAgainStartsEmpty",

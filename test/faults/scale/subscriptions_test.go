@@ -21,7 +21,7 @@ const (
 // TestManySubscriptions makes very many subscriptions that nobody consumes: each takes little memory, and the broker is
 // ready soon after a stop and after a kill, with all of them.
 func TestManySubscriptions(t *testing.T) {
-	topics, each := faults.Amount(100, 20, 1000), 100
+	topics, each := faults.Amount(100, 100, 1000), 100 // of fewer, what the process takes by chance would be a share of each
 	all := topics * each
 	ctx, cancel := context.WithTimeout(context.Background(), 10*proc.Patience)
 	defer cancel()
