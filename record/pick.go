@@ -8,6 +8,7 @@ type Glimpse struct {
 	Key       []byte
 	HasKey    bool
 	Bytes     int // of the encoded record, uncompressed
+	At        int // where it begins in the batch, for PickAt; 0 where the batch is compressed
 
 	headers     int
 	headerBytes []byte
@@ -32,7 +33,9 @@ func (g *Glimpse) Header(name string) (value []byte, ok bool) {
 func Scan(b []byte, fn func(*Glimpse) error) error {
 	return scanPlain(b, func(d *decoder) error {
 		var g Glimpse
+		plain := d.info.Codec() == None
 		for d.more() {
+			left := len(d.rest)
 			s, err := d.scan()
 			if err != nil {
 				return err
@@ -40,6 +43,9 @@ func Scan(b []byte, fn func(*Glimpse) error) error {
 			g = Glimpse{
 				Offset: d.info.BaseOffset + int64(s.offsetDelta), Timestamp: d.info.FirstTimestamp + s.timestamp,
 				Key: s.key, HasKey: s.key != nil, Bytes: s.size, headers: s.headers, headerBytes: s.headerBytes,
+			}
+			if plain {
+				g.At = len(b) - left
 			}
 			if d.info.LogAppendTime() {
 				g.Timestamp = d.info.MaxTimestamp
@@ -58,9 +64,7 @@ func Scan(b []byte, fn func(*Glimpse) error) error {
 func Pick(dst, b []byte, keep func(offset int64) bool) ([]byte, error) {
 	at := len(dst)
 	err := scanPlain(b, func(d *decoder) error {
-		info := d.info
-		info.Count, info.ProducerID, info.ProducerEpoch, info.BaseSequence = 0, -1, -1, -1
-		info.Attributes &^= attrCodec
+		info := picked(d.info)
 		dst = append(dst, emptyHeader[:]...)
 		// Records that are kept one after the other are copied together.
 		run := d.rest[:0]
@@ -92,6 +96,48 @@ func Pick(dst, b []byte, keep func(offset int64) bool) ([]byte, error) {
 		return d.end()
 	})
 	return dst, err
+}
+
+// picked is what a header says of some of its batch's records, but for their count.
+func picked(info BatchInfo) BatchInfo {
+	info.Count, info.ProducerID, info.ProducerEpoch, info.BaseSequence = 0, -1, -1, -1
+	info.Attributes &^= attrCodec
+	return info
+}
+
+// PickAt is Pick for records of which Scan has said where they begin: at are their Glimpse.At, ascending and at least one.
+// It looks at nothing else of b, which must not be compressed, and says where it meets something that is no record.
+func PickAt(dst, b []byte, at []int) ([]byte, error) {
+	info, err := ParseHeader(b)
+	if err != nil {
+		return dst, err
+	}
+	if info.Codec() != None || info.Length != len(b) || len(at) > int(info.Count) {
+		return dst, invalid("%d records are wanted by their places, of the %d of %d compressed (%s) bytes, and %d are here", len(at), info.Count, info.Length, info.Codec(), len(b))
+	}
+	start := len(dst)
+	dst = append(dst, emptyHeader[:]...)
+	// Records that are adjacent are copied together.
+	from, to := HeaderSize, HeaderSize
+	for i, p := range at {
+		if p < to || p >= len(b) {
+			return dst[:start], malformed(int32(i)) //nolint:gosec // at most Count
+		}
+		size, n := varint32(b[p:])
+		if n == 0 || size <= 0 || int(size) > len(b)-p-n {
+			return dst[:start], malformed(int32(i)) //nolint:gosec // at most Count
+		}
+		if p > to {
+			dst = append(dst, b[from:to]...)
+			from = p
+		}
+		to = p + n + int(size)
+	}
+	dst = append(dst, b[from:to]...)
+	info = picked(info)
+	info.Count = int32(len(at)) //nolint:gosec // it was compared above
+	putHeader(dst[start:], info)
+	return dst, nil
 }
 
 // HasHeader reports whether a record of the batch b has a header of that name. It does not allocate where b is not

@@ -74,6 +74,65 @@ func TestPickKeepsWhatIsWanted(t *testing.T) {
 	}
 }
 
+// Records picked by their places are those picked by a look at each.
+func TestPickAtIsPick(t *testing.T) {
+	for range 200 {
+		n := 1 + rand.IntN(40)
+		batch := pickable(t, None, 100, n)
+		var at []int
+		wanted := map[int64]bool{}
+		err := Scan(batch, func(g *Glimpse) error {
+			if rand.IntN(3) > 0 {
+				wanted[g.Offset] = true
+				at = append(at, g.At)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(at) == 0 {
+			continue
+		}
+		want, err := Pick([]byte("before"), batch, func(offset int64) bool { return wanted[offset] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := PickAt([]byte("before"), batch, at); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%v\n%q\n%q", err, got, want)
+		}
+	}
+}
+
+func TestPickAtRefuses(t *testing.T) {
+	batch := pickable(t, None, 100, 3)
+	var at []int
+	if err := Scan(batch, func(g *Glimpse) error { at = append(at, g.At); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	packed := pickable(t, Zstd, 100, 40)
+	if err := Scan(packed, func(g *Glimpse) error {
+		if g.At != 0 {
+			t.Errorf("a record of a compressed batch begins at %d", g.At)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		batch []byte
+		at    []int
+	}{
+		"compressed": {packed, at}, "cut": {batch[:len(batch)-1], at}, "in the header": {batch, []int{HeaderSize - 1}}, "negative": {batch, []int{-1}},
+		"behind the end": {batch, []int{len(batch)}}, "descending": {batch, []int{at[1], at[0]}}, "twice": {batch, []int{at[0], at[0]}},
+		"too many": {batch, append(at[:3:3], at[2])}, "no record": {batch, []int{len(batch) - 1}}, "no batch": {nil, at},
+	} {
+		if got, err := PickAt([]byte("x"), c.batch, c.at); err == nil || string(got) != "x" {
+			t.Errorf("%s: %v, %q", name, err, got)
+		}
+	}
+}
+
 func TestScanSeesWhatRecordsDecodes(t *testing.T) {
 	for _, codec := range []Codec{None, Zstd} {
 		batch := pickable(t, codec, 5, 30)
@@ -134,12 +193,17 @@ func TestHasHeader(t *testing.T) {
 func TestScanDoesNotAllocate(t *testing.T) {
 	batch := pickable(t, None, 0, 100)
 	dst := make([]byte, 0, 2*len(batch))
+	var at []int
+	if err := Scan(batch, func(g *Glimpse) error { at = append(at, g.At); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	n := testing.AllocsPerRun(100, func() {
 		_ = Scan(batch, func(g *Glimpse) error { return nil })
 		_ = HasHeader(batch, "missing")
 		_, _ = Pick(dst, batch, func(offset int64) bool { return offset%4 == 1 })
+		_, _ = PickAt(dst, batch, at)
 	})
 	if n > 8 {
-		t.Errorf("%v allocations for 300 records", n)
+		t.Errorf("%v allocations for 400 records", n)
 	}
 }

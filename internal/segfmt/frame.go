@@ -1,6 +1,7 @@
 package segfmt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -140,6 +141,13 @@ func ParseFrame(b []byte) (Frame, error) {
 		return Frame{}, ErrField
 	}
 	return f, nil
+}
+
+// SameFrame reports whether two frames say the same: they may differ in Undurable, which is about the log that they stand in.
+// Both must have been checked.
+func SameFrame(a, b []byte) bool {
+	const kind, seq = 4, 8 // where they are; Undurable is between them, the head's checksum before
+	return len(a) == len(b) && len(a) >= MinFrame && a[kind] == b[kind] && bytes.Equal(a[seq:], b[seq:])
 }
 
 // CheckFrame checks the whole frame that f was parsed from: b must hold exactly its bytes.

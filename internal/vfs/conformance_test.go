@@ -179,6 +179,46 @@ func TestNames(t *testing.T) {
 	})
 }
 
+func TestLink(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+		must(t, fsys.MkdirAll(dir+"/d"))
+		put(t, fsys, dir+"/f", "one")
+		put(t, fsys, dir+"/other", "other")
+		wantErr(t, "link missing", fsys.Link(dir+"/none", dir+"/g"), ErrNotExist)
+		wantErr(t, "link into missing", fsys.Link(dir+"/f", dir+"/none/g"), ErrNotExist)
+		wantErr(t, "link over a file", fsys.Link(dir+"/f", dir+"/other"), ErrExist)
+		wantErr(t, "link over itself", fsys.Link(dir+"/f", dir+"/f"), ErrExist)
+		wantErr(t, "link over a directory", fsys.Link(dir+"/f", dir+"/d"), ErrExist)
+		wantAnyErr(t, "link a directory", fsys.Link(dir+"/d", dir+"/e"))
+		must(t, fsys.Link(dir+"/f", dir+"/d/g"))
+		write(t, open(t, fsys, dir+"/d/g", false), 3, " two")
+		wantContent(t, fsys, dir+"/f", "one two")
+		must(t, fsys.Rename(dir+"/f", dir+"/d/g")) // two names of one file: nothing happens
+		wantContent(t, fsys, dir+"/f", "one two")
+		must(t, fsys.Remove(dir+"/f"))
+		wantGone(t, fsys, dir+"/f")
+		wantContent(t, fsys, dir+"/d/g", "one two")
+	})
+}
+
+// TestLinkKeepsSpace: what has another name is not free yet.
+func TestLinkKeepsSpace(t *testing.T) {
+	m := NewMem()
+	put(t, m, "f", digits)
+	must(t, m.Link("f", "g"))
+	m.SetSpace(int64(len(digits)))
+	must(t, m.Remove("f"))
+	_, err := open(t, m, "h", true).WriteAt([]byte("x"), 0)
+	wantErr(t, "write while the other name is there", err, ErrNoSpace)
+	must(t, m.Rename("g", "i"))
+	must(t, m.Remove("i"))
+	write(t, open(t, m, "h", false), 0, digits)
+	must(t, m.SyncDir("/"))
+	if c := m.Crash(KeepNothing); c.mu.used != 0 {
+		t.Errorf("%d bytes used after a crash that left an empty file", c.mu.used)
+	}
+}
+
 func TestHandleOutlivesItsName(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys FS, dir string) {
 		f := open(t, fsys, dir+"/f", true)

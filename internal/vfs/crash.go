@@ -12,7 +12,7 @@ const sector = 512
 
 // Unsynced is one thing that a power loss decides about.
 type Unsynced struct {
-	Kind     OpKind // OpWrite, OpTruncate; or of a name: OpCreate, OpMkdir, OpRename, OpRemove
+	Kind     OpKind // OpWrite, OpTruncate; or of a name: OpCreate, OpMkdir, OpRename, OpLink, OpRemove
 	Path     string // last name of the file or directory
 	Off, Len int64  // of a write; of a truncation Off is the new size
 }
@@ -114,12 +114,12 @@ func (s *memState) clone() memState {
 		if to := done[n]; to != nil {
 			return to
 		}
-		to := &inode{id: n.id, dir: n.dir, linked: n.linked, name: n.name, modTime: n.modTime}
+		to := &inode{id: n.id, dir: n.dir, names: n.names, name: n.name, modTime: n.modTime}
 		done[n] = to
 		to.parent = inodeCopy(n.parent)
 		to.fileState = n.fileState.clone()
 		to.entries, to.durable = names(n.entries), names(n.durable)
-		if !to.linked {
+		if to.names == 0 {
 			to.alloc = 0 // only handles held its space, and they stay behind
 		}
 		c.used += to.alloc
@@ -182,10 +182,11 @@ func (n *inode) found(all map[*inode]bool) {
 	n.entries = maps.Clone(n.durable)
 	for name, child := range n.durable {
 		if all[child] {
+			child.names++
 			continue
 		}
 		all[child] = true
-		child.parent, child.name, child.linked = n, name, true
+		child.parent, child.name, child.names = n, name, 1
 		if child.dir {
 			child.found(all)
 		}

@@ -192,6 +192,23 @@ var nameLosses = []struct {
 		[]string{"b=B d/c=C e/", "b=B d/c=C e/a=A"},
 	},
 	{
+		"link", func(t *testing.T, m *Mem) { must(t, m.Link("a", "e/a")) },
+		[]string{"a=A b=B d/c=C e/", "a=A b=B d/c=C e/a=A"},
+	},
+	{
+		"link synced", func(t *testing.T, m *Mem) { must(t, m.Link("a", "e/a")); must(t, m.SyncDir("e")) },
+		[]string{"a=A b=B d/c=C e/a=A"},
+	},
+	{
+		"link, first name removed and synced",
+		func(t *testing.T, m *Mem) {
+			must(t, m.Link("a", "e/a"))
+			must(t, m.Remove("a"))
+			must(t, m.SyncDir("/"))
+		},
+		[]string{"b=B d/c=C e/", "b=B d/c=C e/a=A"},
+	},
+	{
 		"both parents synced", func(t *testing.T, m *Mem) {
 			must(t, m.Rename("a", "e/a"))
 			must(t, m.SyncDir("/"))

@@ -36,6 +36,13 @@ func (in *injected) Rename(oldname, newname string) error {
 	return in.fs.Rename(oldname, newname)
 }
 
+func (in *injected) Link(oldname, newname string) error {
+	if err := in.hooks.before(Op{Kind: OpLink, Path: oldname, To: newname}); err != nil {
+		return err
+	}
+	return in.fs.Link(oldname, newname)
+}
+
 func (in *injected) Remove(name string) error {
 	if err := in.hooks.before(Op{Kind: OpRemove, Path: name}); err != nil {
 		return err

@@ -39,16 +39,35 @@ func Lock(path string) (io.Closer, error) {
 	return f, nil
 }
 
-func lock(f *os.File, path string) error {
-	err := flock(f)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return &LockedError{Path: path, Holder: holder(f)}
+// Hold keeps everybody from taking the lock file at path, as Lock does, but changes nothing: it shares the lock with others
+// that hold it so, and where there is no such file there is nothing to hold.
+func Hold(path string) (io.Closer, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return io.NopCloser(nil), nil
 	}
 	if err != nil {
-		return osError(&os.PathError{Op: "lock", Path: path, Err: err})
+		return nil, osError(err)
+	}
+	if err := flock(f, syscall.LOCK_SH); err != nil {
+		return nil, errors.Join(refused(f, path, err), osError(f.Close()))
+	}
+	return f, nil
+}
+
+func lock(f *os.File, path string) error {
+	if err := flock(f, syscall.LOCK_EX); err != nil {
+		return refused(f, path, err)
 	}
 	introduce(f)
 	return nil
+}
+
+func refused(f *os.File, path string, err error) error {
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return &LockedError{Path: path, Holder: holder(f)}
+	}
+	return osError(&os.PathError{Op: "lock", Path: path, Err: err})
 }
 
 // introduce writes this process's id into a lock file. Holding the lock is what counts, and the id is for a message only:
@@ -75,9 +94,9 @@ func holder(f *os.File) string {
 }
 
 // flock tries to lock a file that nobody else can close meanwhile.
-func flock(f *os.File) error {
+func flock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

@@ -38,6 +38,38 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// TestHold: a directory that is looked at is nobody's to lock meanwhile, others may look as well, and nothing in it changes.
+func TestHold(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	none, err := Hold(name)
+	must(t, err)
+	must(t, none.Close())
+	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("it made the file", err)
+	}
+	must(t, os.WriteFile(name, []byte("77\n"), 0o400))
+	a, err := Hold(name)
+	must(t, err)
+	b, err := Hold(name)
+	must(t, err)
+	must(t, a.Close())
+	must(t, os.Chmod(name, 0o600))
+	var locked *LockedError
+	if _, err = Lock(name); !errors.As(err, &locked) {
+		t.Fatalf("lock of what is held: %v", err)
+	}
+	must(t, b.Close())
+	if text, err := os.ReadFile(name); string(text) != "77\n" || err != nil {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+	l, err := Lock(name)
+	must(t, err)
+	if _, err = Hold(name); !errors.As(err, &locked) || locked.Holder != strconv.Itoa(os.Getpid()) {
+		t.Fatalf("hold of what is locked: %v", err)
+	}
+	must(t, l.Close())
+}
+
 // TestLockOnAFullDisk takes a lock whose file takes nothing: the lock is held all the same, and whoever is refused is told
 // of no other process.
 func TestLockOnAFullDisk(t *testing.T) {

@@ -47,7 +47,7 @@ type memState struct {
 type inode struct {
 	id      int64 // order of creation
 	dir     bool
-	linked  bool   // has a visible name
+	names   int    // how many visible names it has
 	parent  *inode // its last visible name
 	name    string
 	modTime time.Time
@@ -72,7 +72,7 @@ var _ FS = (*Mem)(nil)
 // NewMem returns an empty file system without a limit.
 func NewMem() *Mem {
 	m := &Mem{}
-	m.mu.root = &inode{dir: true, linked: true, entries: map[string]*inode{}, durable: map[string]*inode{}}
+	m.mu.root = &inode{dir: true, names: 1, entries: map[string]*inode{}, durable: map[string]*inode{}}
 	return m
 }
 
@@ -182,10 +182,43 @@ func (s *memState) rename(oldname, newname string) error {
 	}
 	delete(from.entries, fromName)
 	from.modTime = time.Now()
+	node.names--
 	s.link(node, to, toName)
 	s.pending = append(s.pending, &nameChange{
 		kind: OpRename, node: node, from: from, fromName: fromName, to: to, toName: toName,
 	})
+	return nil
+}
+
+// Link implements FS.
+func (m *Mem) Link(oldname, newname string) error {
+	if err := m.hooks.before(Op{Kind: OpLink, Path: oldname, To: newname}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.mu.linkFile(oldname, newname); err != nil {
+		return &fs.PathError{Op: "link", Path: oldname + " to " + newname, Err: err}
+	}
+	return nil
+}
+
+func (s *memState) linkFile(oldname, newname string) error {
+	node, err := s.find(oldname)
+	if err != nil {
+		return err
+	}
+	to, toName, err := s.parent(newname)
+	switch {
+	case err != nil:
+		return err
+	case node.dir:
+		return syscall.EPERM
+	case toName == "" || to.entries[toName] != nil:
+		return fs.ErrExist
+	}
+	s.link(node, to, toName)
+	s.pending = append(s.pending, &nameChange{kind: OpLink, node: node, to: to, toName: toName})
 	return nil
 }
 
@@ -346,11 +379,12 @@ func (s *memState) newInode(dir bool) *inode {
 func (s *memState) link(node, dir *inode, name string) {
 	dir.entries[name] = node
 	dir.modTime = time.Now()
-	node.parent, node.name, node.linked = dir, name, true
+	node.parent, node.name = dir, name
+	node.names++
 }
 
 func (s *memState) unlink(node *inode) {
-	node.linked = false
+	node.names--
 	s.release(node)
 }
 

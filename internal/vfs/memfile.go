@@ -256,7 +256,7 @@ func (s *memState) shrink(n *inode, size int64) {
 
 // release gives back the space of a file that nobody can reach.
 func (s *memState) release(n *inode) {
-	if !n.linked && n.opens == 0 {
+	if n.names == 0 && n.opens == 0 {
 		s.shrink(n, 0)
 	}
 }

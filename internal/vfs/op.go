@@ -24,13 +24,14 @@ const (
 	OpReserve
 	OpSync
 	OpRename
+	OpLink
 	OpRemove
 	OpMkdir
 	OpSyncDir
 )
 
 var opNames = [...]string{"open", "read", "list", "stat", "drop cache",
-	"create", "write", "truncate", "reserve", "sync", "rename", "remove", "mkdir", "sync dir"}
+	"create", "write", "truncate", "reserve", "sync", "rename", "link", "remove", "mkdir", "sync dir"}
 
 // String returns the name that errors show.
 func (k OpKind) String() string { return opNames[k] }
@@ -43,7 +44,7 @@ func (k OpKind) Changes() bool { return k >= OpCreate }
 type Op struct {
 	Kind OpKind
 	Path string // of a file: the name it was opened by
-	To   string // new name of a rename
+	To   string // new name of a rename or link
 	N    int    // ordinal since the hook was set, from 1; operations with Changes and the others count separately
 	Off  int64  // position, or new size of a truncation
 	Len  int64  // bytes
@@ -56,7 +57,7 @@ func (o Op) String() string {
 		return fmt.Sprintf("#%d %s %s [%d,+%d)", o.N, o.Kind, o.Path, o.Off, o.Len)
 	case OpTruncate:
 		return fmt.Sprintf("#%d %s %s to %d", o.N, o.Kind, o.Path, o.Off)
-	case OpRename:
+	case OpRename, OpLink:
 		return fmt.Sprintf("#%d %s %s to %s", o.N, o.Kind, o.Path, o.To)
 	default:
 		return fmt.Sprintf("#%d %s %s", o.N, o.Kind, o.Path)

@@ -55,17 +55,18 @@ func TestHookSeesEveryOperation(t *testing.T) {
 		must(t, err)
 		_, err = fsys.Stat(dir)
 		must(t, err)
+		must(t, fsys.Link(dir+"/d/g", dir+"/d/h"))
 		must(t, fsys.Remove(dir+"/d/g"))
 		want := []string{
 			"#1 mkdir ~/d", "#2 create ~/d/f", "#3 write ~/d/f [3,+3)", "#4 truncate ~/d/f to 5",
 			"#5 reserve ~/d/f [5,+10)", "#6 sync ~/d/f", "#1 read ~/d/f [1,+2)", "#2 drop cache ~/d/f [1,+2)",
 			"#3 open ~/d/f", "#7 rename ~/d/f to ~/d/g", "#8 sync dir ~/d", "#9 sync ~/d/f",
-			"#4 list ~", "#5 stat ~", "#10 remove ~/d/g",
+			"#4 list ~", "#5 stat ~", "#10 link ~/d/g to ~/d/h", "#11 remove ~/d/g",
 		}
 		if got := strings.Join(log, "\n"); got != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 		}
-		if m, ok := fsys.(*Mem); ok && m.Ops() != 10 {
+		if m, ok := fsys.(*Mem); ok && m.Ops() != 11 {
 			t.Errorf("%d operations", m.Ops())
 		}
 		set(nil)
@@ -101,6 +102,7 @@ func TestHookStopsOperations(t *testing.T) {
 			OpList:      func() error { _, err := fsys.List(dir); return err },
 			OpStat:      func() error { _, err := fsys.Stat(dir); return err },
 			OpRename:    func() error { return fsys.Rename(dir+"/f", dir+"/new") },
+			OpLink:      func() error { return fsys.Link(dir+"/f", dir+"/new") },
 			OpRemove:    func() error { return fsys.Remove(dir + "/f") },
 			OpMkdir:     func() error { return fsys.MkdirAll(dir + "/new") },
 			OpSyncDir:   func() error { return fsys.SyncDir(dir) },

@@ -42,6 +42,9 @@ func (OS) Open(name string, create bool) (File, error) {
 // Rename implements FS.
 func (OS) Rename(oldname, newname string) error { return osError(os.Rename(oldname, newname)) }
 
+// Link implements FS. Where the file system has no hard links it fails.
+func (OS) Link(oldname, newname string) error { return osError(os.Link(oldname, newname)) }
+
 // Remove implements FS.
 func (OS) Remove(name string) error { return osError(os.Remove(name)) }
 

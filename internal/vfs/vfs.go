@@ -12,13 +12,17 @@ import (
 )
 
 // FS is a file system. Paths are slash-separated and, for OS, as the operating system takes them. It is safe for
-// concurrent use. Creating, renaming and removing are durable only after SyncDir of the directory that holds the name.
+// concurrent use. Creating, renaming, linking and removing are durable only after SyncDir of the directory that holds the
+// name.
 // Errors satisfy errors.Is with fs.ErrNotExist, fs.ErrExist and the ones below.
 type FS interface {
 	// Open opens a file for reading and writing at positions. With create it makes an empty one where there is none.
 	Open(name string, create bool) (File, error)
 	// Rename replaces newname by oldname in one step.
 	Rename(oldname, newname string) error
+	// Link gives a file a second name in one step. It fails with ErrExist where newname is taken: of several that link
+	// to one name, in whichever processes, one succeeds.
+	Link(oldname, newname string) error
 	// Remove removes a file or an empty directory.
 	Remove(name string) error
 	// MkdirAll makes a directory and its parents. Each new name must be synced in its own parent by the caller:

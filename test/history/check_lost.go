@@ -114,7 +114,7 @@ func (s *losses) told(r *Reading, g segment) {
 		return // by another reading before
 	}
 	for _, f := range s.c.faults {
-		if f.start <= r.end && f.cost.MayLose == CostUnsynced && s.l.stream.info(f.start).Fsync != FsyncOnCommit {
+		if f.start <= r.end && s.mayLoseSome(f) {
 			return
 		}
 	}
@@ -173,14 +173,16 @@ func (s *losses) allowed(r *Reading, offset int64, pub *publish, acked bool) int
 		answered = pub.start // nobody vouches for it: it may have come at any time after
 	}
 	info := s.l.stream.info(answered)
-	if info.Fsync == FsyncOnCommit {
-		return -1
-	}
 	for i, f := range s.c.faults {
 		switch {
 		case f.start > r.end:
 			return -1
-		case f.cost.MayLose != CostUnsynced || acked && pub.end > f.end || pub.start > f.end:
+		case f.cost.MayLose == CostNothing || acked && pub.end > f.end || pub.start > f.end:
+		case f.cost.MayLose == CostUncopied:
+			if !s.copied(offset, f.start) && !s.survived(offset, f, r) {
+				return i
+			}
+		case info.Fsync == FsyncOnCommit:
 		case acked && info.Fsync == FsyncPeriodic && pub.end < f.start-int64(info.Interval)-int64(f.cost.Slack):
 		case acked && s.synced(pub.end, f.start):
 		case s.survived(offset, f, r):
@@ -189,6 +191,16 @@ func (s *losses) allowed(r *Reading, offset int64, pub *publish, acked bool) int
 		}
 	}
 	return -1
+}
+
+// mayLoseSome reports whether a fault may cost this log anything.
+func (s *losses) mayLoseSome(f fault) bool {
+	return f.cost.MayLose == CostUncopied || f.cost.MayLose == CostUnsynced && s.l.stream.info(f.start).Fsync != FsyncOnCommit
+}
+
+// copied reports whether an offset was known to have a copy before a fault.
+func (s *losses) copied(offset, fault int64) bool {
+	return slices.ContainsFunc(s.l.copies, func(c copied) bool { return c.at <= fault && offset < c.next })
 }
 
 // synced reports whether all that was acknowledged by then was known to be on the device before a fault.

@@ -263,6 +263,54 @@ func TestAllowedLoss(t *testing.T) {
 			s.end(v, OK, 3)
 		}, want: "value 0/0 was acknowledged at offset 3 and is lost"},
 	})
+	copied := func(s *scene, next int64) {
+		s.apply(Event{Op: opCopied, Topic: "t", Incarnation: 1, Next: next, End: s.tick()})
+	}
+	grow(t, CheckLost, []plant{
+		{name: "the log is gone, nothing was copied", play: func(s *scene) {
+			s.ack(0)
+			s.cut(CostUncopied, 0)
+			s.readAs(0, func(r *reading) { r.told("lost", 0, 9) })
+		}},
+		{name: "the log is gone, the first was copied", play: func(s *scene) {
+			s.ack(0)
+			s.ack(0)
+			copied(s, 1)
+			s.cut(CostUncopied, 1)
+			s.readAs(0, func(r *reading) { r.told("lost", 1, 9) })
+		}},
+		{name: "the log is gone, and what was copied with it", play: func(s *scene) {
+			s.ack(0)
+			s.ack(0)
+			copied(s, 1)
+			s.cut(CostUncopied, 0)
+			s.readAs(0, func(r *reading) { r.told("lost", 0, 9) })
+		}, want: "value 0/0 was acknowledged at offset 0 and is lost"},
+		{name: "copied too late to count", play: func(s *scene) {
+			s.ack(0)
+			s.cut(CostUncopied, 0)
+			copied(s, 1)
+			s.readAs(0, func(r *reading) { r.told("lost", 0, 9) })
+		}},
+		{name: "the log is gone, and what came after is lost", play: func(s *scene) {
+			s.fault(CostUncopied)
+			s.ack(0)
+			s.log = nil
+			s.readAs(0, func(r *reading) { r.told("lost", 0, 9) })
+		}, want: "value 0/0 was acknowledged at offset 0 and is lost"},
+		{name: "it had survived", play: func(s *scene) {
+			s.ack(0)
+			s.fault(CostUncopied)
+			s.read()
+			s.log = nil
+			s.readAs(0, func(r *reading) { r.told("lost", 0, 9) })
+		}, want: "value 0/0 was acknowledged at offset 0 and is lost"},
+	})
+	grow(t, CheckHoles, []plant{{name: "the log is gone, and nobody was told", play: func(s *scene) {
+		s.ack(0)
+		s.cut(CostUncopied, 0)
+		s.read()
+	}, want: "value 0/0 at offset 0 is lost, as it may be, but reading 0 of a was not told"}})
 	grow(t, CheckHoles, []plant{{name: "nobody was told", play: func(s *scene) {
 		s.periodic()
 		s.ack(0)

@@ -22,6 +22,7 @@ const (
 	opFault     = "fault"      // kind, start, end, may_lose, slack
 	opHeal      = "heal"       // start, subscriptions
 	opSync      = "sync"       // topic, incarnation, partition, end
+	opCopied    = "copied"     // topic, incarnation, partition, next, end
 	opCreate    = "create"     // call, client, topic, settings, start, end, outcome, incarnation, revision, error
 	opDelete    = "delete"     // like create
 	opDescribe  = "describe"   // like create, and exists, local
@@ -33,7 +34,7 @@ const (
 // Ops are the operations that a line may have.
 var Ops = []string{
 	opTopic, opClient, opGone, opPublish, opReadBegin, opRead, opTold, opReadEnd, opSubscribe, opDeliver, opAck, opFault,
-	opHeal, opSync, opCreate, opDelete, opDescribe, opList, opSettings, opEnd,
+	opHeal, opSync, opCopied, opCreate, opDelete, opDescribe, opList, opSettings, opEnd,
 }
 
 var metadataOps = []string{opCreate, opDelete, opDescribe, opList, opSettings}
@@ -203,7 +204,7 @@ func (e *Event) Append(to []byte) []byte {
 // place writes where the event is.
 func (e *Event) place(l *line) {
 	switch e.Op {
-	case opPublish, opReadBegin, opSubscribe, opDeliver, opAck, opSync:
+	case opPublish, opReadBegin, opSubscribe, opDeliver, opAck, opSync, opCopied:
 		l.int("partition", int64(e.Partition))
 	case opTold:
 		if e.Subscription != "" {
@@ -230,7 +231,7 @@ func (e *Event) place(l *line) {
 	case opTold:
 		l.int("from", e.From)
 		l.int("to", e.To)
-	case opReadEnd:
+	case opReadEnd, opCopied:
 		l.int("next", e.Next)
 	}
 }
@@ -305,6 +306,10 @@ func (l *log) at(e Event) Event {
 }
 
 func (l *log) syncEvent(at int64) Event { return l.at(Event{Op: opSync, End: at}) }
+
+func (l *log) copiedEvent(c copied) Event {
+	return l.at(Event{Op: opCopied, End: c.at, Next: c.next})
+}
 
 func (r *Reading) beginEvent() Event {
 	return r.log.at(Event{Op: opReadBegin, Reading: r.id, Source: r.source, From: r.from, Start: r.start})

@@ -88,6 +88,9 @@ func (h *History) Write(w io.Writer) error {
 		for _, at := range l.syncs {
 			put(l.syncEvent(at))
 		}
+		for _, c := range l.copies {
+			put(l.copiedEvent(c))
+		}
 	}
 	for _, m := range h.meta {
 		put(m.event())
@@ -227,14 +230,16 @@ func (h *History) Apply(e Event) error {
 	case opDeliver, opAck:
 		return h.applyDelivery(&e, id, Outcome(outcome))
 	case opFault:
-		if e.MayLose != CostNothing && e.MayLose != CostUnsynced {
-			return fmt.Errorf("a fault may lose %q, want nothing or %q", e.MayLose, CostUnsynced)
+		if costs := []string{CostNothing, CostUnsynced, CostUncopied}; !slices.Contains(costs, e.MayLose) {
+			return fmt.Errorf("a fault may lose %q, want one of %q", e.MayLose, costs)
 		}
 		h.fault(fault{e.Kind, e.Start, e.End, Cost{e.MayLose, time.Duration(e.Slack)}})
 	case opHeal:
 		h.heal(heal{e.Start, e.Subscriptions})
 	case opSync:
 		h.synced(e.End, id)
+	case opCopied:
+		h.log(id).copied(h, copied{e.End, e.Next})
 	case opCreate, opDelete, opDescribe, opList, opSettings:
 		return h.applyMetadata(&e, Outcome(outcome))
 	case opEnd:

@@ -27,6 +27,7 @@ func everything(h *History) {
 	q.Gone()
 	h.Fault("power", h.Now(), Cost{CostUnsynced, time.Minute})
 	h.Synced("ns/a", 3, 1)
+	h.Copied("ns/a", 3, 1, 1)
 	for range 2 {
 		r := h.Reading("ns/a", 3, 0, "broker 1", 0)
 		r.Told(Trimmed, 0, 899)

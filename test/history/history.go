@@ -175,7 +175,11 @@ type log struct {
 	readings []*Reading
 	subs     []*Subscriber
 	syncs    []int64
+	copies   []copied
 }
+
+// copied is what was known at a time to have a copy that outlives the log: all offsets below next.
+type copied struct{ at, next int64 }
 
 // String names a log in a sentence.
 func (l *log) String() string {
@@ -196,6 +200,7 @@ func (l *log) see(offset int64, v Value, who fmt.Stringer) (first, same bool) {
 const (
 	CostNothing  = ""         // all that was acknowledged is there afterwards
 	CostUnsynced = "unsynced" // as after a power cut: what was not on the device yet, as each topic's fsync mode allows
+	CostUncopied = "uncopied" // as when the log's disk is gone: what had no copy elsewhere that was known of (see Copied)
 )
 
 // Cost says what a fault may cost.
@@ -508,6 +513,19 @@ func (h *History) synced(at int64, id logID) {
 	l.syncs = append(l.syncs, at)
 	h.note(at)
 	h.emit(l.syncEvent(at))
+}
+
+// Copied notes that all offsets of a partition below next are known by now to have a copy that outlives the log.
+func (h *History) Copied(topic string, incarnation uint64, partition int32, next int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log(logID{topic, incarnation, partition}).copied(h, copied{h.now(), next})
+}
+
+func (l *log) copied(h *History, c copied) {
+	l.copies = append(l.copies, c)
+	h.note(c.at)
+	h.emit(l.copiedEvent(c))
 }
 
 // note remembers the latest time in the history.

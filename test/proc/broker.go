@@ -66,7 +66,7 @@ func Launch(t testing.TB, dir string, o Options) *Broker {
 	line := append(append(append([]string(nil), o.Under...), Binary(t)), args...)
 	b.cmd = exec.Command(line[0], line[1:]...)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.Env, b.cmd.Dir = b.out, log, Environment(o.Env), o.Cwd
-	b.cmd.SysProcAttr = dieWithParent()
+	b.cmd.SysProcAttr = DieWithParent()
 	go b.run()
 	if err := <-b.started; err != nil {
 		t.Fatal(err)
@@ -314,11 +314,17 @@ type Result struct {
 // Run runs one command of the binary to its end.
 func Run(t testing.TB, stdin []byte, args ...string) Result {
 	t.Helper()
+	return RunWith(t, nil, stdin, args...)
+}
+
+// RunWith is Run with further environment variables.
+func RunWith(t testing.TB, env map[string]string, stdin []byte, args ...string) Result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, Binary(t), args...)
 	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(stdin), &out, &errs, Environment(nil)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = bytes.NewReader(stdin), &out, &errs, Environment(env)
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		t.Fatalf("levee %q has not ended after %v; it printed:\n%s%s", args, Patience, &out, &errs)

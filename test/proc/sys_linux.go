@@ -2,5 +2,5 @@ package proc
 
 import "syscall"
 
-// dieWithParent makes the kernel kill the child when the thread that started it ends.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// DieWithParent makes the kernel kill a child when the thread that started it ends.
+func DieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package proc
 
 import "syscall"
 
-// dieWithParent can do nothing here: a test binary that crashes leaves its brokers behind.
-func dieWithParent() *syscall.SysProcAttr { return nil }
+// DieWithParent can do nothing here: a test binary that crashes leaves its brokers behind.
+func DieWithParent() *syscall.SysProcAttr { return nil }

@@ -1,5 +1,6 @@
-// Command run is go test with one thing added: the tests that were skipped, and why, stand just before go test's last
-// lines. It starts `go test -json` with the arguments it is given and prints what go test would have printed. It never
+// Command run is go test with two things added: the tests that were skipped, and why, stand just before go test's last
+// lines, and the packages that failed stand last of these, each with what failed in it: often the end is all that is kept. It
+// starts `go test -json` with the arguments it is given and prints what go test would have printed. It never
 // changes what is run or how it is judged, except that with -no-skips a skip outside the list fails. Invariant: it
 // exits 0 only when go test did.
 //

@@ -29,8 +29,9 @@ type report struct {
 	out, progress io.Writer
 
 	outputs map[string][]string // output of the running test (package and top-level name), until it is judged
-	order   []string            // result lines of finished packages, as go test prints them
+	order   []string            // result lines of packages that passed, as go test prints them
 	results map[string]string   // the newest result line of each package
+	failed  []string            // the same of those that failed, each behind a line or more of why
 	skips   []skip
 	reasons map[string][]string // output of the running test alone, for its reason
 	done    int
@@ -106,6 +107,7 @@ func (r *report) judge(e event) {
 	}
 	if e.Action == "fail" {
 		r.print(own)
+		r.failed = append(r.failed, why(e.Test, r.outputs[own]))
 	}
 	delete(r.outputs, own)
 }
@@ -115,6 +117,9 @@ func (r *report) judgePackage(e event) {
 		// A test that was running when the process died was never judged: its output says why it died.
 		for _, key := range keysOf(r.outputs, e.Package+".") {
 			r.print(key)
+			if text := why(strings.TrimPrefix(key, e.Package+"."), r.outputs[key]); text != "" {
+				r.failed = append(r.failed, text)
+			}
 		}
 	}
 	for _, key := range keysOf(r.outputs, e.Package+".") {
@@ -127,7 +132,11 @@ func (r *report) judgePackage(e event) {
 		}
 		line = fmt.Sprintf("FAIL\t%s\t%.3fs", e.Package, e.Elapsed)
 	}
-	r.order = append(r.order, line)
+	if e.Action == "fail" {
+		r.failed = append(r.failed, line)
+	} else {
+		r.order = append(r.order, line)
+	}
 	r.done++
 	fmt.Fprintf(r.progress, "finished %d: %s %s %.1fs\n", r.done, e.Package, e.Action, e.Elapsed)
 }
@@ -162,26 +171,53 @@ func reason(lines []string) string {
 	return "no reason given"
 }
 
+// why says in a line or two, for who sees the end alone, which test failed and what it said first or died of. It says nothing of
+// what belongs to no test and has no such line.
+func why(test string, lines []string) string {
+	head := ""
+	if test != "" {
+		head = "--- FAIL: " + test
+	}
+	for i, l := range lines {
+		l = strings.TrimSpace(l)
+		if m := skipWhere.FindString(l); m != "" || strings.HasPrefix(l, "panic: ") || strings.HasPrefix(l, "fatal error: ") || strings.HasPrefix(l, "WARNING: DATA RACE") {
+			head += "\n    " + cut(l)
+			if i+2 < len(lines) && strings.HasPrefix(l, "panic: test timed out") {
+				head += ": " + cut(strings.TrimSpace(lines[i+1])+" "+strings.TrimSpace(lines[i+2]))
+			}
+			break
+		}
+	}
+	return head
+}
+
+func cut(line string) string {
+	if len(line) > 300 {
+		return line[:300] + " ..."
+	}
+	return line
+}
+
 // finish prints the skips, then go test's own last lines, and returns the exit code.
 func (r *report) finish(failed bool, allowed *allowList) int {
-	refused := 0
+	var refused []string
 	if len(r.skips) > 0 {
 		fmt.Fprintf(r.out, "skipped %d:\n", len(r.skips))
 		for _, s := range r.skips {
 			note := ""
 			if allowed != nil && !allowed.allows(s) {
 				note = "NOT ALLOWED: "
-				refused++
+				refused = append(refused, s.pkg+" "+s.test)
 			}
 			fmt.Fprintf(r.out, "    %s %s: %s%s\n", s.pkg, s.test, note, s.reason)
 		}
 	}
-	if refused > 0 {
-		fmt.Fprintf(r.out, "%d skipped tests are not on the list %s: make them run, or add them with a reason\n", refused, allowed.file)
-		failed = true
-	}
-	for _, line := range r.order {
+	for _, line := range append(r.order, r.failed...) {
 		fmt.Fprintln(r.out, line)
+	}
+	if len(refused) > 0 {
+		fmt.Fprintf(r.out, "%d skipped tests are not on the list %s: make them run, or add them with a reason: %s\n", len(refused), allowed.file, strings.Join(refused, ", "))
+		failed = true
 	}
 	if failed {
 		fmt.Fprintln(r.out, "FAIL")

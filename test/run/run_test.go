@@ -56,7 +56,7 @@ func TestSkipsStandBeforeTheLastLines(t *testing.T) {
 	}
 	want := "    b_test.go:9: 1 != 2\n--- FAIL: TestFails (0.00s)\nc.go:1: undefined: x\n" +
 		"skipped 1:\n    m/a TestSkips: needs root (a_test.go:7)\n" +
-		"FAIL\tm/b\t0.002s\nok  \tm/a\t0.001s\nFAIL\tm/c [build failed]\n?   \tm/d\t[no test files]\nFAIL\n"
+		"ok  \tm/a\t0.001s\n?   \tm/d\t[no test files]\n--- FAIL: TestFails\n    b_test.go:9: 1 != 2\nFAIL\tm/b\t0.002s\nFAIL\tm/c [build failed]\nFAIL\n"
 	if got.String() != want {
 		t.Errorf("got:\n%swant:\n%s", got.String(), want)
 	}
@@ -72,7 +72,7 @@ func TestDiedWithoutAVerdict(t *testing.T) {
 	)
 	r.line("not json")
 	r.finish(true, nil)
-	if want := "exit status 2\npanic: boom\nnot json\nFAIL\tm/a\t1.000s\nFAIL\n"; got.String() != want {
+	if want := "exit status 2\npanic: boom\nnot json\n--- FAIL: TestPanics\n    panic: boom\nFAIL\tm/a\t1.000s\nFAIL\n"; got.String() != want {
 		t.Errorf("got:\n%swant:\n%s", got.String(), want)
 	}
 }
