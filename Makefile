@@ -16,13 +16,19 @@ FUZZTIME  ?= 10m
 BENCHTIME ?= 1s
 BIN       := bin
 TOOLS     := $(CURDIR)/bin/tools
+SERVERS   := $(CURDIR)/bin/servers
 
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The newest vulnerabilities count, so the database is not pinned; VULNDB=vX.Y.Z does it where that matters.
 VULNDB      ?= latest
 
-.PHONY: check-go build run test ci ci-tools clients race faults mutation bench microbench fuzz gen gen-check vuln release lint fmt clean
+# Object stores of others, for tests. Each is installed under a name with its version, and only where that is not there.
+VERSITYGW   := v1.8.0
+FAKEGCS     := v1.56.1
+AZURITE     := 3.37.0
+
+.PHONY: check-go build run run-tiers test ci ci-tools clients servers race faults mutation bench microbench fuzz gen gen-check vuln release lint fmt clean
 
 # Says what to install when make can do nothing without it.
 check-go:
@@ -43,6 +49,10 @@ build: check-go
 run: build
 	exec $(BIN)/levee server --data-dir $(DATA)
 
+## run-tiers: the same with a Valkey and an S3 server beside it, on loopback (6659, 7659), all data in ./levee-data/tiers
+run-tiers: build $(SERVERS)/versitygw-$(VERSITYGW)
+	@sh tools/run-tiers.sh $(DATA)/tiers $(BIN)/levee $(SERVERS)/versitygw-$(VERSITYGW)
+
 ## test: every test that needs Go alone; those that break real brokers at their short length
 test: $(BIN)/testrun
 	@LEVEE_FAULTS=short $(BIN)/testrun -timeout 9m ./...
@@ -56,7 +66,7 @@ race: $(BIN)/testrun
 	@$(BIN)/testrun -race -short -tags invariants -timeout 25m ./...
 
 ## ci: what must pass before a change lands; ends with go test's own lines
-ci: check-go ci-tools clients gen-check lint vuln build
+ci: check-go ci-tools clients servers gen-check lint vuln build
 	@echo "== race detector and self-checks"
 	@$(MAKE) --no-print-directory race
 	@echo "== fuzz targets: 10 minutes shared"
@@ -69,7 +79,7 @@ ci: check-go ci-tools clients gen-check lint vuln build
 ## ci-tools: programs that some tests need, by the system's package manager where one is missing
 ci-tools:
 	@missing=""; \
-	for pair in strace:strace mkfs.ext4:e2fsprogs losetup:mount prlimit:util-linux; do \
+	for pair in strace:strace mkfs.ext4:e2fsprogs losetup:mount prlimit:util-linux redis-server:redis-server; do \
 	  command -v $${pair%%:*} >/dev/null 2>&1 || missing="$$missing $${pair##*:}"; done; \
 	if [ -n "$$missing" ]; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; fi
@@ -81,12 +91,31 @@ clients:
 	@test -x bin/python/bin/python || python3 -m venv bin/python
 	@bin/python/bin/python -m pip install -q --disable-pip-version-check -r test/compat/python/requirements.txt
 
+## servers: object stores of others, for the tests of internal/objstore, into bin/servers (two are built: 4 minutes; one needs npm)
+servers: $(SERVERS)/versitygw-$(VERSITYGW) $(SERVERS)/fake-gcs-server-$(FAKEGCS) $(SERVERS)/azurite-$(AZURITE)/done
+
+$(SERVERS)/versitygw-$(VERSITYGW): | check-go
+	@mkdir -p $(SERVERS) && rm -f $(SERVERS)/versitygw*
+	cd / && GOBIN=$(SERVERS) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+	@mv $(SERVERS)/versitygw $@
+
+$(SERVERS)/fake-gcs-server-$(FAKEGCS): | check-go
+	@mkdir -p $(SERVERS) && rm -f $(SERVERS)/fake-gcs-server*
+	cd / && GOBIN=$(SERVERS) go install github.com/fsouza/fake-gcs-server@$(FAKEGCS)
+	@mv $(SERVERS)/fake-gcs-server $@
+
+$(SERVERS)/azurite-$(AZURITE)/done:
+	@command -v npm >/dev/null || { echo "levee: Azurite needs npm: install Node.js (your system's packages nodejs and npm)" >&2; exit 1; }
+	@rm -rf $(SERVERS)/azurite-* && mkdir -p $(dir $@)
+	npm install --prefix $(dir $@) --no-audit --no-fund --loglevel=error azurite@$(AZURITE)
+	@touch $@
+
 ## mutation: deliberate bugs, each of which a named test must notice
 mutation: check-go
 	go test -tags mutation -count=1 -timeout 30m ./test/mutation
 
-## faults: kill, power loss, disk faults at full length; takes hours
-faults: build
+## faults: kill, power loss, disk faults, lost nodes and servers at full length; takes hours
+faults: build ci-tools $(SERVERS)/versitygw-$(VERSITYGW)
 	LEVEE_FAULTS=full go test -count=1 -timeout 12h -v ./test/faults/...
 
 ## bench: this broker and its peers in turns, and each performance goal as a ratio; ROUNDS=3 rounds, about 15 minutes each
