@@ -42,7 +42,7 @@ func (r *Registry) register(ctx context.Context, subject string, s Spec) (Versio
 		return Version{}, false, err
 	}
 	if found != nil {
-		if there, ok := r.same(view, found, p, Live); ok {
+		if there, ok := r.same(ctx, view, found, p, Live); ok {
 			return there, false, nil
 		}
 		problems, err := r.compare(ctx, view, found, p, Against{})

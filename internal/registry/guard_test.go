@@ -152,7 +152,13 @@ func TestGuard(t *testing.T) {
 func TestWarn(t *testing.T) {
 	var log bytes.Buffer
 	store := meta.NewMemory()
-	r := New(Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	timeless := func(_ []string, a slog.Attr) slog.Attr { // some milliseconds look like the values
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	r := New(Config{Store: store, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: timeless}))})
 	register(t, r, "n", Spec{Type: "json", Definition: `{"type":"integer","maximum":5}`})
 	name, id := makeTopic(t, store, "default/t")
 	if err := r.SetTopicSchema(context.Background(), "default/t", TopicSchema{Subject: "n", Policy: "warn", Validate: true}); err != nil {

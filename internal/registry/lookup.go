@@ -66,6 +66,24 @@ func (r *Registry) Schema(id uint64) (Schema, error) {
 	return *s, nil
 }
 
+// Serialized returns the definition of a registered Protobuf schema as base64 of its file's descriptor; that of any other
+// as it is.
+func (r *Registry) Serialized(ctx context.Context, s Schema) (string, error) {
+	if s.Type != string(schema.Protobuf) {
+		return s.Definition, nil
+	}
+	_, done, err := r.work(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	p, err := r.load(r.store.View(), &s, 0)
+	if err != nil {
+		return "", err
+	}
+	return p.Serialized()
+}
+
 // Schemas visits all versions of all subjects, by subject and version.
 func (r *Registry) Schemas(show Show, each func(Version) bool) error {
 	view := r.store.View()
@@ -126,7 +144,7 @@ func (r *Registry) Version(subject string, number int32, show Show) (Version, er
 
 // Lookup returns the newest version of a subject that has exactly that schema.
 func (r *Registry) Lookup(ctx context.Context, subject string, spec Spec, show Show) (Version, error) {
-	_, done, err := r.work(ctx)
+	ctx, done, err := r.work(ctx)
 	if err != nil {
 		return Version{}, err
 	}
@@ -143,19 +161,36 @@ func (r *Registry) Lookup(ctx context.Context, subject string, spec Spec, show S
 	if err != nil {
 		return Version{}, err
 	}
-	if there, ok := r.same(view, s, p, show); ok {
+	if there, ok := r.same(ctx, view, s, p, show); ok {
 		return there, nil
 	}
 	return Version{}, fault.New(fault.NotFound, "subject %q has no such schema", subject).With("reason", "schema_not_found").With("subject", subject)
 }
 
 // same finds the newest version of a subject that has the schema p.
-func (r *Registry) same(v *meta.View, s *meta.Subject, p *schema.Parsed, show Show) (Version, bool) {
+func (r *Registry) same(ctx context.Context, v *meta.View, s *meta.Subject, p *schema.Parsed, show Show) (Version, bool) {
+	equal := func(other *meta.Schema) bool { return other.Fingerprint == p.Fingerprint() }
+	there, ok := newest(v, s, show, equal)
+	if ok || p.Type() != schema.Protobuf {
+		return there, ok
+	}
+	described := schema.Described(p.Definition())
+	return newest(v, s, show, func(other *meta.Schema) bool { // text and descriptor have two fingerprints
+		if ctx.Err() != nil || other.Type != string(schema.Protobuf) || schema.Described(other.Definition) == described {
+			return false
+		}
+		registered, err := r.load(v, other, 0)
+		return err == nil && registered.Same(p)
+	})
+}
+
+// newest finds the newest version of a subject that has a schema as wanted.
+func newest(v *meta.View, s *meta.Subject, show Show, wanted func(*meta.Schema) bool) (Version, bool) {
 	for _, there := range slices.Backward(s.Versions) {
 		if !show.shows(there.Deleted) {
 			continue
 		}
-		if registered, err := v.Schema(there.SchemaID); err == nil && registered.Fingerprint == p.Fingerprint() {
+		if registered, err := v.Schema(there.SchemaID); err == nil && wanted(registered) {
 			return version(s, there, registered), true
 		}
 	}

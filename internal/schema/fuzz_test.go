@@ -1,6 +1,9 @@
 package schema
 
-import "testing"
+import (
+	"encoding/base64"
+	"testing"
+)
 
 // FuzzParse: no definition makes reading it panic or hang, and what was read gets along with itself.
 func FuzzParse(f *testing.F) {
@@ -15,22 +18,57 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, definition string) {
-		p, err := Parse(Types()[int(kind)%len(Types())], definition, nil)
-		if err != nil {
-			return
-		}
-		again, err := Parse(p.Type(), p.Definition(), nil)
-		if err != nil || again.Fingerprint() != p.Fingerprint() {
-			t.Fatalf("%q reads otherwise the second time: %v", definition, err)
-		}
-		if canonical, err := Parse(p.Type(), p.Canonical(), nil); err != nil || canonical.Fingerprint() != p.Fingerprint() {
-			t.Fatalf("%q: its canonical form %q is another schema: %v", definition, p.Canonical(), err)
-		}
-		if found := again.impl.reads(p.impl); found != nil {
-			t.Fatalf("%q does not read itself: %v", definition, found)
-		}
-		_ = p.Validate([]byte(definition))
+		getsAlong(t, Types()[int(kind)%len(Types())], definition)
 	})
+}
+
+// FuzzDescriptor is FuzzParse for the bytes of descriptors.
+func FuzzDescriptor(f *testing.F) {
+	for _, text := range []string{
+		orderProto, `syntax = "proto2"; message A { required group G = 1 { optional int32 x = 1 [default = 3]; } extensions 5; reserved 8; } extend A { optional string s = 5; }`,
+		`edition = "2023"; message A { string s = 1 [features.field_presence = LEGACY_REQUIRED]; }`, `syntax = "proto3"; import public "google/protobuf/any.proto"; service S { rpc R(A) returns (stream A); } message A { reserved "x"; }`,
+	} {
+		p, err := Parse(Protobuf, text, nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		raw, ok := descriptorBytes(serialized(f, p))
+		if !ok {
+			f.Fatal("no bytes")
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		getsAlong(t, Protobuf, base64.StdEncoding.EncodeToString(raw))
+	})
+}
+
+func getsAlong(t *testing.T, kind Type, definition string) {
+	p, err := Parse(kind, definition, nil)
+	if err != nil {
+		return
+	}
+	again, err := Parse(p.Type(), p.Definition(), nil)
+	if err != nil || again.Fingerprint() != p.Fingerprint() {
+		t.Fatalf("%q reads otherwise the second time: %v", definition, err)
+	}
+	if canonical, err := Parse(p.Type(), p.Canonical(), nil); err != nil || canonical.Fingerprint() != p.Fingerprint() {
+		t.Fatalf("%q: its canonical form %q is another schema: %v", definition, p.Canonical(), err)
+	}
+	if found := again.impl.reads(p.impl); found != nil {
+		t.Fatalf("%q does not read itself: %v", definition, found)
+	}
+	if p.Type() == Protobuf {
+		described, err := p.Serialized()
+		if err != nil {
+			t.Fatalf("%q has no descriptor: %v", definition, err)
+		}
+		other, err := Parse(Protobuf, described, nil)
+		if err != nil || other.impl.reads(p.impl) != nil || p.impl.reads(other.impl) != nil {
+			t.Fatalf("%q and its descriptor %s do not get along: %v", definition, described, err)
+		}
+	}
+	_ = p.Validate([]byte(definition))
 }
 
 // FuzzValidate: no payload makes a check panic or hang.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// protoSchema is a .proto file with everything it imports.
+// protoSchema is a .proto file, which was read from its text or from its descriptor, with everything it imports.
 type protoSchema struct {
 	file protoreflect.FileDescriptor
 }
@@ -21,17 +21,28 @@ type protoSchema struct {
 const protoRoot = "schema.proto"
 
 func parseProtobuf(definition string, references []Reference) (string, implementation, error) {
-	sources := map[string]string{protoRoot: definition}
+	sources := map[string]string{}
 	for _, r := range references {
 		if r.Name == protoRoot {
 			return "", nil, fmt.Errorf("a reference may not have the name %s", protoRoot)
 		}
 		sources[r.Name] = r.Schema.definition
 	}
-	compiler := protocompile.Compiler{
-		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(sources)}),
-		MaxParallelism: 1,
+	canonical, root, err := readRoot(definition)
+	if err != nil {
+		return "", nil, err
 	}
+	find := func(path string) (protocompile.SearchResult, error) {
+		if path == protoRoot {
+			return root, nil
+		}
+		source, ok := sources[path]
+		if !ok {
+			return protocompile.SearchResult{}, protoregistry.NotFound
+		}
+		return protoSource(path, source)
+	}
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.ResolverFunc(find)), MaxParallelism: 1}
 	files, err := compiler.Compile(context.Background(), protoRoot)
 	if err != nil {
 		var bug protocompile.PanicError
@@ -47,7 +58,28 @@ func parseProtobuf(definition string, references []Reference) (string, implement
 	if file.Messages().Len() == 0 && file.Enums().Len() == 0 {
 		return "", nil, errors.New("it defines no message")
 	}
-	return canonicalProto(definition), &protoSchema{file}, nil
+	return canonical, &protoSchema{file}, nil
+}
+
+// readRoot returns a definition's canonical form and what the compiler makes a file of, whichever form it has.
+func readRoot(definition string) (canonical string, root protocompile.SearchResult, err error) {
+	if root, err = protoSource(protoRoot, definition); err != nil {
+		return "", root, err
+	}
+	if raw, ok := descriptorBytes(definition); ok {
+		canonical, err = canonicalDescriptor(raw)
+		return canonical, root, err
+	}
+	return canonicalProto(definition), root, nil
+}
+
+// protoSource is what the compiler makes the file at path of.
+func protoSource(path, definition string) (protocompile.SearchResult, error) {
+	if raw, ok := descriptorBytes(definition); ok {
+		described, err := readDescriptor(path, raw)
+		return protocompile.SearchResult{Proto: described}, err
+	}
+	return protocompile.SearchResult{Source: strings.NewReader(definition)}, nil
 }
 
 // indexed turns a compiled file, with what it imports, into one that finds fields and messages without going through all
