@@ -121,6 +121,8 @@ func (c DeleteTopic) apply(s *State, v *View, index uint64) (Result, *fault.Erro
 	v.ids = v.ids.remove(string(t.ID[:]))
 	v.subscriptions = withoutPrefix(v.subscriptions, string(t.ID[:]))
 	v.cursors = withoutPrefix(v.cursors, string(t.ID[:]))
+	v.exports = withoutPrefix(v.exports, string(t.ID[:]))
+	v.custody = withoutPrefix(v.custody, string(t.ID[:]))
 	v.topicSchemas = v.topicSchemas.remove(string(t.ID[:]))
 	v.countTopics(c.Name.Namespace, -1)
 	s.countPartName(c.Name, -1)

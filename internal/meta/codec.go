@@ -86,6 +86,22 @@ func Decode(b []byte) (Command, error) {
 		return decodeArgs[SetCompatibility](e)
 	case SetTopicSchema{}.Op():
 		return decodeArgs[SetTopicSchema](e)
+	case ExportObject{}.Op():
+		return decodeArgs[ExportObject](e)
+	case DropObjects{}.Op():
+		return decodeArgs[DropObjects](e)
+	case FoldObjects{}.Op():
+		return decodeArgs[FoldObjects](e)
+	case MergeObjects{}.Op():
+		return decodeArgs[MergeObjects](e)
+	case TakeOver{}.Op():
+		return decodeArgs[TakeOver](e)
+	case SettleTakeover{}.Op():
+		return decodeArgs[SettleTakeover](e)
+	case AcceptLoss{}.Op():
+		return decodeArgs[AcceptLoss](e)
+	case SetUncovered{}.Op():
+		return decodeArgs[SetUncovered](e)
 	}
 	return nil, fault.New(fault.Unsupported, "command %q is unknown to this program: a newer one wrote it, so run that", e.Op)
 }

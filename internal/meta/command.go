@@ -118,6 +118,7 @@ type Result struct {
 	Subject         *Subject
 	Schema          *Schema
 	SchemaVersion   *SubjectVersion
+	Export          *Export
 	Skipped         int // entries of SaveCursors that were left out
 	// Refused is why the command changed nothing; nil where it took effect. Store.Propose returns it as its error.
 	Refused *fault.Error

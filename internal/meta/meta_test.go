@@ -205,7 +205,7 @@ func TestSnapshotsThatAreNone(t *testing.T) {
 		"no end":               {without(3), fault.Corrupt},
 		"a topic twice":        {twice(2), fault.Corrupt},
 		"more behind the end":  {append(slices.Clone(good), '\n'), fault.Corrupt},
-		"newer":                {replaced(`{"levee_meta":1`, `{"levee_meta":3,"shape":"round"`), fault.Unsupported},
+		"newer":                {replaced(`{"levee_meta":1`, `{"levee_meta":7,"shape":"round"`), fault.Unsupported},
 		"newer than it says":   {replaced(`{"levee_meta":1`, `{"levee_meta":2`), fault.Corrupt},
 		"older than the first": {replaced(`{"levee_meta":1`, `{"levee_meta":0`), fault.Corrupt},
 		"unknown field":        {replaced(`"incarnation":1`, `"incarnation":1,"colour":"red"`), fault.Corrupt},

@@ -106,11 +106,35 @@ func drawCommand(t *rapid.T, v *View) Command {
 		}
 	}
 	offset := rapid.SampledFrom([]int64{-1, 0, 1, 1000, math.MaxInt64}).Draw(t, "offset")
-	switch kind := rapid.IntRange(0, 26).Draw(t, "command"); kind {
+	switch kind := rapid.IntRange(0, 38).Draw(t, "command"); kind {
 	case 12, 13, 14, 15, 16, 17, 18, 19:
 		return drawSubscriptionCommand(t, v, kind, name, id, partition)
 	case 20, 21, 22, 23, 24, 25, 26:
 		return drawSchemaCommand(t, v, kind, name, id)
+	case 27, 28, 29:
+		return drawExport(t, v, name, id, partition, generation)
+	case 30:
+		return DropObjects{Name: name, ID: id, Partition: partition, Below: v.Export(id, partition).Frontier() - int64(rapid.IntRange(-1, 30).Draw(t, "below"))}
+	case 35, 36:
+		return drawFold(t, v, name, id, partition, generation)
+	case 37, 38:
+		return drawMerge(t, v, name, id, partition, generation)
+	case 31:
+		return TakeOver{AtMs: offset, From: "a", By: rapid.SampledFrom([]string{"b", ""}).Draw(t, "by")}
+	case 32:
+		return AcceptLoss{Name: name, ID: id, Partition: partition}
+	case 33:
+		report := TakeoverReport{AtMs: 1, From: "a", Objects: 1, Replayed: 5}
+		if rapid.Bool().Draw(t, "lost?") {
+			report.Lost = &OffsetRange{5, offset}
+		}
+		if rapid.Bool().Draw(t, "returned?") {
+			report.Directory = rapid.SampledFrom([]string{"/old", "", "/a\nb"}).Draw(t, "directory")
+			report.Returned = &OffsetRange{offset, 4}
+		}
+		return SettleTakeover{Name: name, ID: id, Partition: partition, Generation: generation, Report: report}
+	case 34:
+		return SetUncovered{Name: name, ID: id, Partition: partition, Generation: generation, From: offset}
 	case 0:
 		return CreateNamespace{Name: name.Namespace, TimeMs: offset}
 	case 1:
@@ -134,6 +158,60 @@ func drawCommand(t *rapid.T, v *View) Command {
 	}
 	broker := rapid.SampledFrom([]string{"b-1", "b-2", "."}).Draw(t, "broker")
 	return RaiseRegistration{Broker: broker, From: v.Registration(broker) + uint64(rapid.IntRange(0, 1).Draw(t, "off"))}
+}
+
+// drawFold draws one that mostly fits what is exported.
+func drawFold(t *rapid.T, v *View, name Name, id TopicID, partition int32, generation uint32) Command {
+	e := v.Export(id, partition)
+	c := FoldObjects{Name: name, ID: id, Partition: partition, Generation: generation, Objects: 1, Through: 1, Manifest: Manifest{Next: 1, Count: 1}}
+	if e == nil {
+		return c
+	}
+	c.Objects = rapid.IntRange(1, max(1, len(e.Objects)-rapid.IntRange(0, 1).Draw(t, "all of them?"))).Draw(t, "objects")
+	c.Base, c.Through = e.Objects[0].Base, e.Objects[c.Objects-1].Next
+	c.Manifest = Manifest{First: c.Base, Base: c.Base, Next: c.Through, Count: int64(c.Objects), CRC: uint32(rapid.IntRange(0, 2).Draw(t, "crc"))}
+	if e.Manifest != nil {
+		c.Manifest.First, c.Manifest.Base, c.Manifest.Count = e.Manifest.First, e.Manifest.First, e.Manifest.Count+int64(c.Objects)
+		if rapid.IntRange(0, 9).Draw(t, "as if there were none?") > 0 {
+			from := *e.Manifest
+			c.From = &from
+		}
+	}
+	return c
+}
+
+// drawMerge draws one that mostly fits what is exported.
+func drawMerge(t *rapid.T, v *View, name Name, id TopicID, partition int32, generation uint32) Command {
+	e := v.Export(id, partition)
+	c := MergeObjects{Name: name, ID: id, Partition: partition, Generation: generation, Sources: []uint32{0, 0}, Object: ExportedObject{
+		Next: 1, BaseSeq: 1, NextSeq: 2, Generation: 1, SegmentBytes: 100, Size: 200,
+	}}
+	if e == nil || len(e.Objects) < 2 {
+		return c
+	}
+	from := rapid.IntRange(0, len(e.Objects)-2).Draw(t, "from")
+	to := rapid.IntRange(from+2, len(e.Objects)).Draw(t, "to")
+	c.Sources = nil
+	for _, o := range e.Objects[from:to] {
+		c.Sources = append(c.Sources, o.CRC)
+	}
+	first, last := e.Objects[from], e.Objects[to-1]
+	c.Object = first
+	c.Object.Next, c.Object.NextSeq, c.Object.Generation = last.Next, last.NextSeq, last.Generation
+	c.Object.CRC = uint32(rapid.IntRange(0, 2).Draw(t, "crc"))
+	c.Object.Next -= rapid.SampledFrom([]int64{0, 0, 0, 1}).Draw(t, "another end?")
+	return c
+}
+
+// drawExport draws an object that mostly follows those that are exported.
+func drawExport(t *rapid.T, v *View, name Name, id TopicID, partition int32, generation uint32) Command {
+	frontier := v.Export(id, partition).Frontier()
+	base := frontier + int64(rapid.SampledFrom([]int{0, 0, 0, 5, -1}).Draw(t, "gap"))
+	o := ExportedObject{
+		Base: base, Next: base + int64(rapid.IntRange(0, 20).Draw(t, "records")), BaseSeq: uint64(base + 1), NextSeq: uint64(base + 2), Generation: generation,
+		SegmentBytes: 100, Size: 200,
+	}
+	return ExportObject{Name: name, ID: id, Partition: partition, Generation: generation, Frontier: frontier + int64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "stale frontier?")), Object: o}
 }
 
 // drawSubscriptionCommand draws a command about one of few subscriptions of that topic.

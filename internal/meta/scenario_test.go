@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios gave into th
 
 // TestScenarios runs testdata/scenarios: blocks of a directive, its input, a line "----" and what came out. Directives:
 // apply (one command a line, as: op args; %id N stands for an id), snapshot, reopen (through a snapshot), topics
-// [namespace], namespaces, deletions, tombstones N (lowers their bound), subscriptions (with their cursors), schemas.
+// [namespace], namespaces, deletions, tombstones N (lowers their bound), subscriptions (with their cursors), exports, custody, schemas.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
@@ -143,6 +144,17 @@ func (s *scenario) run(t *testing.T, head []string, body string) string {
 				}
 			}
 		}
+	case "exports":
+		v := s.state.View()
+		for topic := range v.Topics("") {
+			for p := range topic.Partitions {
+				if e := v.Export(topic.ID, int32(p)); e != nil {
+					fmt.Fprintf(&out, "%s/%d %s\n", topic.Name, p, exportText(e))
+				}
+			}
+		}
+	case "custody":
+		out.WriteString(custodyText(t, s.state.View()))
 	case "tombstones":
 		n, err := strconv.Atoi(arg())
 		if err != nil {
@@ -153,6 +165,21 @@ func (s *scenario) run(t *testing.T, head []string, body string) string {
 		t.Fatalf("unknown directive %q", head[0])
 	}
 	return out.String()
+}
+
+func custodyText(t *testing.T, v *View) (text string) {
+	for topic := range v.Topics("") {
+		for p := range topic.Partitions {
+			if c := v.Custody(topic.ID, int32(p)); c != nil {
+				b, err := json.Marshal(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text += fmt.Sprintf("%s/%d %s\n", topic.Name, p, b)
+			}
+		}
+	}
+	return text
 }
 
 func (s *scenario) apply(t *testing.T, out *strings.Builder, line string) {
@@ -183,6 +210,8 @@ func resultText(t *testing.T, r Result) string {
 		return fmt.Sprintf(" schema %d version %d of %s", r.Schema.ID, r.SchemaVersion.Version, subjectText(r.Subject))
 	case r.Subject != nil:
 		return " " + subjectText(r.Subject)
+	case r.Export != nil:
+		return " " + exportText(r.Export)
 	case r.Topic != nil:
 		return " " + topicText(r.Topic)
 	case r.Deletion != nil:
@@ -237,6 +266,17 @@ func subjectText(s *Subject) string {
 	return text
 }
 
+func exportText(e *Export) string {
+	text := fmt.Sprintf("exported below %d:", e.Frontier())
+	if m := e.Manifest; m != nil {
+		text += fmt.Sprintf(" [%d objects %d-%d from %d on]", m.Count, m.Base, m.Next-1, m.First)
+	}
+	for _, o := range e.Objects {
+		text += fmt.Sprintf(" %d-%d", o.Base, o.Next-1)
+	}
+	return text
+}
+
 func topicText(t *Topic) string {
 	text := fmt.Sprintf("%s@%d version=%d %s", t.Name, t.Incarnation, t.Version, t.Dispatch)
 	if len(t.Partitions) > 4 {
@@ -275,7 +315,10 @@ func everyCommand() []Command {
 		DeleteNamespace{Name: "audit"},
 		CreateTopic{
 			Name: orders, ID: testID(1), TimeMs: 1_700_000_000_001, Partitions: 2, Dispatch: Reliable, Reserved: 4096,
-			Settings: Settings{ptr(FsyncPeriodic), ptr(int64(100)), ptr(int64(1 << 40)), ptr(int64(86_400_000)), ptr(int64(1 << 20))},
+			Settings: Settings{
+				Fsync: ptr(FsyncPeriodic), FsyncIntervalMs: ptr(int64(100)), RetentionBytes: ptr(int64(1 << 40)), RetentionAgeMs: ptr(int64(86_400_000)),
+				SegmentBytes: ptr(int64(1 << 20)),
+			},
 		},
 		SetTopic{Name: orders, ID: testID(1), Version: 3, Settings: Settings{RetentionBytes: ptr(int64(0))}, Unset: []string{KeyRetentionAge}},
 		DeleteTopic{Name: orders, ID: testID(1), TimeMs: 1_700_000_000_002},
@@ -309,6 +352,31 @@ func everyCommand() []Command {
 		DeleteSubject{Subject: "orders-value", Permanent: true, Revision: 16},
 		SetCompatibility{Subject: "orders-value", Mode: "full_transitive"},
 		SetTopicSchema{Topic: orders, ID: testID(1), Subject: "orders-value", Policy: PolicyEnforce, ValidatePayload: true},
+		ExportObject{
+			Name: orders, ID: testID(1), Partition: 1, Generation: 2, Frontier: 0,
+			Object: ExportedObject{Base: 0, Next: 1 << 20, BaseSeq: 1, NextSeq: 4097, Generation: 2, MaxTime: 1_700_000_000_006, SegmentBytes: 1 << 28, IndexBytes: 1 << 20, TimesBytes: 4096, Size: 1<<28 + 1<<20 + 5000, CRC: 0xe3069283},
+		},
+		DropObjects{Name: orders, ID: testID(1), Partition: 1, Below: 1 << 20},
+		TakeOver{AtMs: 1_700_000_000_007, From: "broker 1 on <node-a>", By: "broker 1 on node-b"},
+		AcceptLoss{Name: orders, ID: testID(1), Partition: 1},
+		SettleTakeover{
+			Name: orders, ID: testID(1), Partition: 1, Generation: 3,
+			Report: TakeoverReport{AtMs: 1_700_000_000_008, From: "broker 1 on <node-a>", Objects: 1 << 20, Replayed: 1<<20 + 5, Lost: &OffsetRange{1<<20 + 5, 1 << 41}},
+		},
+		SetUncovered{Name: orders, ID: testID(1), Partition: 1, Generation: 3, From: 1 << 42},
+		SetTopic{Name: orders, ID: testID(1), Version: 4, Settings: Settings{ObjectRetentionBytes: ptr(int64(1 << 40)), ObjectRetentionAgeMs: ptr(int64(0))}, Unset: []string{KeySegmentBytes}},
+		ExportObject{
+			Name: orders, ID: testID(1), Partition: 0, Generation: 2, Frontier: 5,
+			Object: ExportedObject{Base: 5, Next: 6, BaseSeq: 1, NextSeq: 2, Generation: 2, SegmentBytes: 200, IndexBytes: 24, TimesBytes: 16, Size: 368, CRC: 1, StoredMs: 1_700_000_000_007},
+		},
+		FoldObjects{
+			Name: orders, ID: testID(1), Partition: 1, Generation: 2, From: &Manifest{First: 5, Base: 0, Next: 10, Count: 3, CRC: 7}, Base: 10, Objects: 2, Through: 30,
+			Manifest: Manifest{First: 5, Base: 0, Next: 30, Count: 5, CRC: 0xfedcba98},
+		},
+		MergeObjects{
+			Name: orders, ID: testID(1), Partition: 1, Generation: 2, Sources: []uint32{7, 0xfedcba98, 0},
+			Object: ExportedObject{Base: 5, Next: 30, BaseSeq: 6, NextSeq: 31, Generation: 2, MaxTime: 1_700_000_000_006, SegmentBytes: 4000, IndexBytes: 24, TimesBytes: 16, Size: 4168, CRC: 3, StoredMs: 1_700_000_000_007},
+		},
 	}
 }
 
@@ -375,6 +443,58 @@ func goldenCommands() []Command {
 		DeleteTopic{Name: Name{"default", "gone"}, ID: testID(3), TimeMs: 7},
 		RaiseRegistration{Broker: "b-1", From: 0},
 	}, everyCommand()[2], everyCommand()[6], everyCommand()[7], everyCommand()[8])
+}
+
+// TestGoldenSnapshotWithExports: version 3.
+func TestGoldenSnapshotWithExports(t *testing.T) {
+	export := everyCommand()[20]
+	v := openGolden(t, "testdata/snapshot-v3.jsonl", append(goldenCommands(), export))
+	e := v.Export(testID(1), 1)
+	if first, ok := e.First(); !ok || first != 0 || e.Frontier() != 1<<20 || e.Objects[0] != export.(ExportObject).Object {
+		t.Errorf("partition 1 is exported as %+v", e)
+	}
+	if v.Export(testID(1), 0).Frontier() != 0 {
+		t.Error("partition 0 is exported")
+	}
+}
+
+// TestGoldenSnapshotWithCustody: version 4.
+func TestGoldenSnapshotWithCustody(t *testing.T) {
+	every := everyCommand()
+	v := openGolden(t, "testdata/snapshot-v4.jsonl", append(goldenCommands(), every[20], every[22], every[23], every[24], every[25]))
+	if c := v.Custody(testID(1), 0); c == nil || c.Pending == nil || c.Pending.Generation != 1 || c.Pending.Accepted || c.Report != nil || c.Uncovered != nil {
+		t.Errorf("partition 0: %+v", c)
+	}
+	c := v.Custody(testID(1), 1)
+	if c == nil || c.Pending != nil || c.Uncovered == nil || *c.Uncovered != 1<<42 || c.Report == nil || c.Report.Lost.To != 1<<41 {
+		t.Errorf("partition 1: %+v", c)
+	}
+	if orders, err := v.Topic(Name{"default", "orders"}); err != nil || orders.Partitions[0].Generation != 2 || orders.Partitions[1].Generation != 3 {
+		t.Errorf("%+v, %v", orders, err)
+	}
+}
+
+// TestGoldenSnapshotWithManifest: version 5.
+func TestGoldenSnapshotWithManifest(t *testing.T) {
+	orders := Name{DefaultNamespace, "orders"}
+	export := func(frontier, base, next int64) ExportObject {
+		return ExportObject{Name: orders, ID: testID(1), Partition: 1, Generation: 2, Frontier: frontier, Object: ExportedObject{
+			Base: base, Next: next, BaseSeq: uint64(base + 1), NextSeq: uint64(next + 1), Generation: 2, SegmentBytes: 100, Size: 200, StoredMs: 5,
+		}}
+	}
+	fold := FoldObjects{
+		Name: orders, ID: testID(1), Partition: 1, Generation: 2, Base: 0, Objects: 2, Through: 20, Manifest: Manifest{Next: 20, Count: 2, CRC: 0xfedcba98},
+	}
+	again := FoldObjects{
+		Name: orders, ID: testID(1), Partition: 1, Generation: 2, From: &Manifest{First: 10, Next: 20, Count: 2, CRC: 0xfedcba98}, Base: 20, Objects: 1, Through: 30,
+		Manifest: Manifest{First: 10, Base: 10, Next: 30, Count: 2, CRC: 9},
+	}
+	drop := DropObjects{Name: orders, ID: testID(1), Partition: 1, Below: 20}
+	v := openGolden(t, "testdata/snapshot-v5.jsonl", append(goldenCommands(), export(0, 0, 10), export(10, 10, 20), export(20, 20, 30), export(30, 35, 40), fold, again, drop))
+	e := v.Export(testID(1), 1)
+	if first, ok := e.First(); !ok || first != 20 || e.Frontier() != 40 || len(e.Objects) != 1 || *e.Manifest != (Manifest{First: 20, Base: 10, Next: 30, Count: 2, CRC: 9}) {
+		t.Errorf("partition 1 is exported as %+v", e)
+	}
 }
 
 // TestGoldenSnapshot: the first version, which had no subscriptions.

@@ -45,6 +45,10 @@ type Settings struct {
 	RetentionBytes  *int64  `json:"retention_bytes,omitempty"`   // per partition; 0: no limit
 	RetentionAgeMs  *int64  `json:"retention_age_ms,omitempty"`  // 0: no limit
 	SegmentBytes    *int64  `json:"segment_bytes,omitempty"`     // MinSegmentBytes to MaxSegmentBytes
+
+	// Of what is exported of a partition; the two above are of its log.
+	ObjectRetentionBytes *int64 `json:"object_retention_bytes,omitempty"`  // per partition; 0: no limit
+	ObjectRetentionAgeMs *int64 `json:"object_retention_age_ms,omitempty"` // 0: no limit
 }
 
 // Names of the settings, as commands, listeners and the command line spell them.
@@ -54,11 +58,14 @@ const (
 	KeyRetentionBytes = "retention_bytes"
 	KeyRetentionAge   = "retention_age_ms"
 	KeySegmentBytes   = "segment_bytes"
+
+	KeyObjectRetentionBytes = "object_retention_bytes"
+	KeyObjectRetentionAge   = "object_retention_age_ms"
 )
 
 // SettingKeys lists the names of all settings, in the order they are shown.
 func SettingKeys() []string {
-	return []string{KeyFsync, KeyFsyncInterval, KeyRetentionBytes, KeyRetentionAge, KeySegmentBytes}
+	return []string{KeyFsync, KeyFsyncInterval, KeyRetentionBytes, KeyRetentionAge, KeySegmentBytes, KeyObjectRetentionBytes, KeyObjectRetentionAge}
 }
 
 // Keys lists the names of the settings that are set, in the order they are shown.
@@ -84,6 +91,10 @@ func (s Settings) has(key string) bool {
 		return s.RetentionAgeMs != nil
 	case KeySegmentBytes:
 		return s.SegmentBytes != nil
+	case KeyObjectRetentionBytes:
+		return s.ObjectRetentionBytes != nil
+	case KeyObjectRetentionAge:
+		return s.ObjectRetentionAgeMs != nil
 	}
 	return false
 }
@@ -105,6 +116,12 @@ func (s Settings) Merge(change Settings, unset []string) Settings {
 	if change.SegmentBytes != nil {
 		s.SegmentBytes = change.SegmentBytes
 	}
+	if change.ObjectRetentionBytes != nil {
+		s.ObjectRetentionBytes = change.ObjectRetentionBytes
+	}
+	if change.ObjectRetentionAgeMs != nil {
+		s.ObjectRetentionAgeMs = change.ObjectRetentionAgeMs
+	}
 	for _, k := range unset {
 		switch k {
 		case KeyFsync:
@@ -117,6 +134,10 @@ func (s Settings) Merge(change Settings, unset []string) Settings {
 			s.RetentionAgeMs = nil
 		case KeySegmentBytes:
 			s.SegmentBytes = nil
+		case KeyObjectRetentionBytes:
+			s.ObjectRetentionBytes = nil
+		case KeyObjectRetentionAge:
+			s.ObjectRetentionAgeMs = nil
 		}
 	}
 	return s
@@ -152,6 +173,8 @@ func (s Settings) check(d Dispatch) *fault.Error {
 		{KeyFsyncInterval, s.FsyncIntervalMs, 1, MaxFsyncIntervalMs, "1 to 3600000 (milliseconds, one hour)"},
 		{KeyRetentionBytes, s.RetentionBytes, 0, 1<<63 - 1, "0 (no limit) or a number of bytes"},
 		{KeyRetentionAge, s.RetentionAgeMs, 0, maxMs, "0 (no limit) or a number of milliseconds"},
+		{KeyObjectRetentionBytes, s.ObjectRetentionBytes, 0, 1<<63 - 1, "0 (no limit) or a number of bytes"},
+		{KeyObjectRetentionAge, s.ObjectRetentionAgeMs, 0, maxMs, "0 (no limit) or a number of milliseconds"},
 		{KeySegmentBytes, s.SegmentBytes, MinSegmentBytes, MaxSegmentBytes, "65536 (64 KiB) to 2147483648 (2 GiB)"},
 	} {
 		if r.value != nil && (*r.value < r.min || *r.value > r.max) {

@@ -12,7 +12,7 @@ import (
 // The form of a snapshot: one JSON object a line, so that it can be read with line tools and written and read piece by
 // piece. First the header, then every namespace, topic, tombstone, deletion, broker, subscription, cursor, topic's schema,
 // schema and subject, each kind in this order and each in the order of its names (what belongs to a topic: of topic ids,
-// then names, then partitions; schemas: of ids), then the end with the number of lines before it.
+// then names, then partitions; schemas: of ids), what is exported of partitions, their custody, then the end with the number of lines before it.
 //
 //	{"levee_meta":2,"index":…,"next_producer_id":…,"incarnation_floor":…,"generation_floor":…,"last_schema_id":…,"compatibility":…}
 //	{"namespace":{"name":…,"created_ms":…}}
@@ -25,13 +25,25 @@ import (
 //	{"topic_schema":{"id":…,"subject":…,"policy":…,"validate":…}}
 //	{"schema":{"id":…,"type":…,"definition":…,"references":[…],"fingerprint":…}}
 //	{"subject":{"name":…,"revision":…,"last_version":…,"versions":[{"version":…,"schema_id":…,…},…],"compatibility":…}}
+//	{"export":{"id":…,"partition":…,"manifest":{…},"objects":[{"o":…,"n":…,…},…]}}
+//	{"custody":{"id":…,"partition":…,"uncovered":…,"pending":{…},"report":{…}}}
 //	{"end":{"lines":…}}
 //
 // The same state always gives the same bytes. Its version is the lowest that has lines for all that is in it: a program
-// that knows no subscriptions and schemas opens what has none, and refuses everything else.
+// that knows no subscriptions, schemas, exports, custody, manifests and directories opens what has none, and refuses everything else.
 const (
-	snapshotVersion      = 2 // the newest
-	snapshotVersionPlain = 1 // ends with the brokers
+	snapshotVersion          = 6 // the newest: some report of custody names a directory
+	snapshotVersionManifests = 5 // some export has a manifest
+	snapshotVersionCustody   = 4 // ends with the custody
+	snapshotVersionExports   = 3 // ends with the exports
+	snapshotVersionSchemas   = 2 // ends with the subjects
+	snapshotVersionPlain     = 1 // ends with the brokers
+)
+
+// The ranks of their lines; see snapshotReader.order.
+const (
+	sectionExports = 11
+	sectionCustody = 12
 )
 
 type snapshotHeader struct {
@@ -56,6 +68,8 @@ type snapshotLine struct {
 	TopicSchema  *snapshotTopicSchema  `json:"topic_schema,omitempty"`
 	Schema       *Schema               `json:"schema,omitempty"`
 	Subject      *Subject              `json:"subject,omitempty"`
+	Export       *snapshotExport       `json:"export,omitempty"`
+	Custody      *snapshotCustody      `json:"custody,omitempty"`
 
 	End *snapshotEnd `json:"end,omitempty"`
 }
@@ -87,10 +101,26 @@ type snapshotEnd struct {
 
 // snapshotVersion returns the version of the view's snapshot.
 func (v *View) snapshotVersion() int {
+	for _, c := range v.custody.all() {
+		if c.Report != nil && c.Report.Directory != "" {
+			return snapshotVersion
+		}
+	}
+	for _, e := range v.exports.all() {
+		if e.Manifest != nil {
+			return snapshotVersionManifests
+		}
+	}
+	if v.custody.len() > 0 {
+		return snapshotVersionCustody
+	}
+	if v.exports.len() > 0 {
+		return snapshotVersionExports
+	}
 	if v.subscriptions.len() == 0 && v.subjects.len() == 0 && v.topicSchemas.len() == 0 && v.lastSchemaID == 0 && v.compatibility == "" {
 		return snapshotVersionPlain
 	}
-	return snapshotVersion
+	return snapshotVersionSchemas
 }
 
 // Snapshot returns the state of the view in a form that Restore reads. It may take long for many topics and may run
@@ -115,6 +145,8 @@ func (v *View) Snapshot() ([]byte, error) {
 	}
 	w.writeSubscriptions(v)
 	w.writeSchemas(v)
+	w.writeExports(v)
+	w.writeCustody(v)
 	w.write(snapshotLine{End: &snapshotEnd{w.lines}})
 	if w.err != nil {
 		return nil, fmt.Errorf("encode metadata snapshot: %w", w.err)
@@ -293,6 +325,10 @@ func (r *snapshotReader) take(line snapshotLine) error {
 		return r.takeSchema(line.Schema)
 	case line.Subject != nil && line == (snapshotLine{Subject: line.Subject}):
 		return r.takeSubject(line.Subject)
+	case line.Export != nil && line == (snapshotLine{Export: line.Export}):
+		return r.takeExport(line.Export)
+	case line.Custody != nil && line == (snapshotLine{Custody: line.Custody}):
+		return r.takeCustody(line.Custody)
 	}
 	return fmt.Errorf("it is not one of the lines a snapshot has")
 }

@@ -3,6 +3,8 @@
 // state machine: it does no I/O, reads no clock and no randomness, starts no goroutine, and does not know how commands
 // are made durable or ordered.
 // Invariant: the same sequence of commands gives the same state, byte for byte, whatever snapshots lie between.
+//
+// size: one state with one snapshot; a fact kept elsewhere could not be changed in the same step as those it depends on
 package meta
 
 import (

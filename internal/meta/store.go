@@ -62,3 +62,13 @@ func (m *Memory) View() *View { return m.state.View() }
 
 // Changed returns a channel that is closed at the next change.
 func (m *Memory) Changed() <-chan struct{} { return m.state.Changed() }
+
+// NewMemoryFrom returns a Memory that goes on from a snapshot.
+func NewMemoryFrom(snapshot []byte) (*Memory, error) {
+	m := NewMemory()
+	if err := m.state.Restore(snapshot); err != nil {
+		return nil, err
+	}
+	m.last = m.View().Index()
+	return m, nil
+}

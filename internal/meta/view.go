@@ -11,6 +11,8 @@ import (
 
 // View is the metadata as it was after one command. It never changes, may be kept and used from any goroutine, and what
 // it returns must not be changed either. Iteration is in the order of names.
+//
+// size: facts, one kind a field
 type View struct {
 	index      uint64 // of the last command applied, refused ones included
 	namespaces tree[string, *Namespace]
@@ -22,6 +24,9 @@ type View struct {
 
 	subscriptions tree[string, *Subscription] // by subscriptionKey
 	cursors       tree[string, *Cursor]       // by cursorKey: apart, since they change all the time
+
+	exports tree[string, *Export]  // by exportKey
+	custody tree[string, *Custody] // by exportKey
 
 	subjects     tree[string, *Subject]    // by name
 	schemas      tree[uint64, *Schema]     // by id; each has a version that has it

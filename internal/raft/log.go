@@ -50,8 +50,8 @@ func encodeCommand(command []byte, nowMs int64) ([]byte, error) {
 	return batch, nil
 }
 
-// commandOf returns the command an entry holds; ok is false for entries that hold none by design.
-func commandOf(e Entry) (command []byte, ok bool, err error) {
+// Command returns the command an entry holds; ok is false for entries that hold none by design.
+func Command(e Entry) (command []byte, ok bool, err error) {
 	switch e.Kind {
 	case segfmt.KindData:
 	case segfmt.KindGenerationStart, segfmt.KindMembership, segfmt.KindNoop:

@@ -151,7 +151,7 @@ func (g *Group) replayOne(e Entry) error {
 	}
 	o.last, o.term = e.Seq, e.Term
 	o.entries++
-	command, ok, err := commandOf(e)
+	command, ok, err := Command(e)
 	if err != nil || !ok {
 		return err
 	}

@@ -63,7 +63,10 @@ type Config struct {
 	MaxBatchBytes int           // largest batch taken; default 16 MiB, at most 64 MiB - 16
 	QueueBytes    int64         // bound of batches waiting to be written, per log; more wait; default 32 MiB
 
-	Retention      Retention
+	Retention Retention
+	// Copied, when not nil, returns the offset below which there is a copy elsewhere: retention removes nothing above it.
+	// It must be cheap, and what it returns may only rise.
+	Copied         func() int64
 	ProducerExpiry time.Duration // idle idempotent producers are forgotten after; default 7 days
 
 	Mode               Mode

@@ -294,6 +294,11 @@ func (l *Log) roomFor(q []*request) {
 	for i := 0; i < len(q) && q[i].op == nil && need <= keptBuffer/2; i++ {
 		need += segfmt.FrameHeaderSize + len(q[i].a.Batch)
 	}
+	l.room(need)
+}
+
+// room makes the buffer large enough for one write of so many bytes, or for as much as one takes.
+func (l *Log) room(need int) {
 	if need > keptBuffer/2 {
 		l.tail.buf = *groupBuffers.Get().(*[]byte)
 	}
@@ -331,7 +336,7 @@ func (g *group) build(q []*request) (int, error) {
 		if pending > 0 && pending+size > maxGroupBytes {
 			return i, nil
 		}
-		if end := max(l.tail.end, segfmt.SegmentHeaderSize) + pending; end > segfmt.SegmentHeaderSize && end+size > segmentBytes {
+		if end := max(l.tail.end, segfmt.SegmentHeaderSize) + pending; end > segfmt.SegmentHeaderSize && end+size > segmentBytes && (pending > 0 || !l.bare()) {
 			if i > 0 {
 				return i, nil // what is built goes into this segment; the rest rolls
 			}

@@ -8,4 +8,6 @@
 // the producers. It is whoever found the log idle, or a goroutine started when more is queued than the finder should
 // do. Everything that changes the log, also retention and truncation, is a step of that one queue. Readers load an
 // immutable view that the committer swaps.
+//
+// size: the steps of one queue that owns the tail, and the plan that recovery makes of the same rules
 package seglog

@@ -15,6 +15,9 @@ const readAhead = 1 << 20
 type Reader struct {
 	// Memory, unless nil, gives the memory that chunks' data is read into; what it held does not matter.
 	Memory func(size int) []byte
+	// Bound, unless nil, returns an offset that nothing at or above is returned of, though the log has it. It may only rise,
+	// and is the base of a batch or the end.
+	Bound func() int64
 
 	l     *Log
 	next  int64
@@ -46,6 +49,10 @@ func (r *Reader) Next(maxBytes, maxRecords int) (Chunk, error) {
 		if failure != nil {
 			end = min(end, r.l.durable.Load().offset)
 		}
+		bound := end
+		if r.Bound != nil {
+			bound = min(end, r.Bound())
+		}
 		switch {
 		case failure != nil && (r.next >= end || errors.Is(failure, errClosed)):
 			return Chunk{}, failure
@@ -53,11 +60,11 @@ func (r *Reader) Next(maxBytes, maxRecords int) (Chunk, error) {
 			return Chunk{}, &TrimmedError{r.l.cfg.Topic, r.l.cfg.Partition, r.next, v.first}
 		case r.next > end:
 			return Chunk{}, &BeyondEndError{r.l.cfg.Topic, r.l.cfg.Partition, r.next, end}
-		case r.next == end:
-			return Chunk{First: r.next, Next: r.next, End: end}, nil
+		case r.next >= bound:
+			return Chunk{First: r.next, Next: r.next, End: r.next}, nil
 		}
-		before := r.place
-		chunk, err := r.step(v, end, maxBytes, maxRecords)
+		before, next := r.place, r.next
+		chunk, err := r.step(v, bound, maxBytes, maxRecords)
 		switch {
 		case err != nil && r.l.view.Load() != v && errors.Is(err, vfs.ErrNotExist):
 			r.place = place{} // retention does not wait for readers: look again
@@ -67,6 +74,8 @@ func (r *Reader) Next(maxBytes, maxRecords int) (Chunk, error) {
 			return chunk, nil
 		case r.place == before && failure != nil: // the next frame is not known to be on the device
 			return Chunk{}, failure
+		case r.Bound != nil && r.place == before && r.next == next && before.seg != nil: // the next frame is not below the bound
+			return Chunk{First: r.next, Next: r.next, End: r.next}, nil
 		}
 	}
 }

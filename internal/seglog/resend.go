@@ -61,6 +61,7 @@ func (l *Log) compare(info *record.BatchInfo, sent []record.Record, rs []segfmt.
 	var found []Range
 	next := info.BaseSequence // of the record looked for
 	for i, r := range rs {
+		found, next = l.elsewhere(info, len(sent), r, found, next)
 		end := l.tail.chain.offset
 		if i+1 < len(rs) {
 			end = rs[i+1].Offset
@@ -92,6 +93,21 @@ func (l *Log) compare(info *record.BatchInfo, sent []record.Record, rs []segfmt.
 		}
 	}
 	return found, nil
+}
+
+// elsewhere adds the offsets of those records in r that this log has no more, and that have a copy elsewhere: they are kept,
+// and where they are the range says. What they hold is not compared.
+func (l *Log) elsewhere(info *record.BatchInfo, sent int, r segfmt.SequenceRange, found []Range, next int32) ([]Range, int32) {
+	first := l.view.Load().first
+	if l.cfg.Copied == nil || r.Offset >= first {
+		return found, next
+	}
+	from := max(seqDiff(next, r.Sequence), 0)
+	to := min(int64(r.Count), first-r.Offset, seqDiff(info.BaseSequence, r.Sequence)+int64(sent))
+	if from >= to {
+		return found, next
+	}
+	return extend(found, Range{r.Offset + from, r.Offset + to - 1}), record.NextSequence(r.Sequence, int32(to)) //nolint:gosec // within a batch's records
 }
 
 // eachOfProducer calls fn for every record of info's producer and epoch with offsets in [from, to) that are retained,

@@ -3,7 +3,7 @@ package seglog
 import (
 	"context"
 	"errors"
-	"time"
+	"math"
 
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
@@ -14,12 +14,15 @@ import (
 func (l *Log) Retain(ctx context.Context) (int64, error) {
 	var deleted int64
 	err := l.exclusive(ctx, func() error {
-		keep := l.live.Load().retention
+		keep, copied := l.live.Load().retention, int64(math.MaxInt64)
+		if l.cfg.Copied != nil {
+			copied = l.cfg.Copied()
+		}
 		var err error
 		deleted, err = l.trimWhile(func(v *view, total int64) bool {
 			// A segment is as old as its successor's creation: nothing was written to it since.
-			age := l.cfg.Now().Sub(time.UnixMilli(v.segs[1].CreatedMs))
-			return keep.Bytes > 0 && total > keep.Bytes || keep.Age > 0 && age > keep.Age
+			age := l.age(v.segs[1])
+			return v.segs[0].next <= copied && (keep.Bytes > 0 && total > keep.Bytes || keep.Age > 0 && age > keep.Age)
 		})
 		l.cfg.Metrics.retained(deleted)
 		l.giveBack()

@@ -133,7 +133,11 @@ func (l *Log) snapshotProducers() {
 	offset := l.tail.active.BaseOffset
 	l.tail.producers.expire(l.cfg.Now().Add(-l.cfg.ProducerExpiry).UnixMilli())
 	name := path.Join(l.cfg.Dir, segfmt.ProducersName(offset))
-	if err := vfs.WriteFileAtomic(l.cfg.FS, name, l.tail.producers.snapshot(offset, l.view.Load().first).Append(nil)); err != nil {
+	first := l.view.Load().first
+	if l.cfg.Copied != nil { // what retention removed is kept elsewhere
+		first = 0
+	}
+	if err := vfs.WriteFileAtomic(l.cfg.FS, name, l.tail.producers.snapshot(offset, first).Append(nil)); err != nil {
 		l.cfg.log().Warn("could not write the producers' snapshot; retention waits for the next one", "file", name, "error", err)
 		return
 	}
