@@ -27,6 +27,10 @@ type Settings struct {
 	RetentionBytes *int64         // per partition; 0: unlimited
 	RetentionAge   *time.Duration // 0: unlimited; milliseconds
 	SegmentBytes   *int64
+
+	// Of the objects that a broker with an object store makes of segments; the two above are of the log alone.
+	ObjectRetentionBytes *int64         // per partition; 0: unlimited
+	ObjectRetentionAge   *time.Duration // 0: unlimited; milliseconds
 }
 
 // Dispatch modes of a topic.
@@ -57,15 +61,44 @@ type Topic struct {
 
 // Partition is one partition of a topic, as it stands.
 type Partition struct {
-	Partition   int32
-	State       string // serving, opening, or "unavailable: why"
-	First       int64  // oldest offset retained
-	End         int64  // next offset that readers will see
-	Durable     int64  // offsets below it are on the device
-	Bytes       int64
-	Segments    int32
-	Generation  uint32
-	Subscribers int32
+	Partition    int32
+	State        string // serving, opening, or "unavailable: why"
+	First        int64  // oldest offset retained
+	End          int64  // next offset that readers will see
+	Durable      int64  // offsets below it are on the device
+	Copied       bool   // sealed segments are copied to a store of objects
+	CopiedBelow  int64  // with Copied: offsets below it have a copy there
+	ExposedBytes int64  // with Copied: of the log above that, which has them alone
+	ExposedMs    int64  // with Copied: how long ago the oldest segment of those was begun
+	Bytes        int64
+	Segments     int32
+	Generation   uint32
+	Subscribers  int32
+	Buffered     bool       // a record is acknowledged once the write buffer has it
+	Confirmed    int64      // with Buffered: offsets below it are there, or in a copy
+	Uncovered    *int64     // with Buffered, not nil: from here on records were acknowledged without it
+	TakenOver    *TakenOver // nil: its log was never made again
+}
+
+// TakenOver tells where a partition's records were found when its log was made again, because the broker that had it was
+// lost with its disk.
+type TakenOver struct {
+	At       time.Time
+	From     string    // the lost broker, in words
+	Objects  int64     // offsets below it were in the store of objects
+	Replayed int64     // offsets from Objects on and below it were in the write buffer
+	Lost     *[2]int64 // not nil: the first and the last of the offsets that are declared lost
+
+	Directory string    // the lost broker's, where that was brought back; empty: it was not
+	Returned  *[2]int64 // not nil: the first and the last of the offsets that it alone had
+}
+
+// Waiting is a partition that is not served because records that a lost broker acknowledged may be nowhere else.
+type Waiting struct {
+	Partition int32
+	Broker    string // the lost one, in words
+	Since     time.Time
+	Report    *TakenOver // what came of it, where it waits no more; nil: it does
 }
 
 // Exposure says what one fault could cost.
@@ -148,13 +181,55 @@ func (a *Admin) DescribeTopic(ctx context.Context, name string) (TopicDescriptio
 		PartitionStates: convert(r.GetPartitions(), func(p *leveev1.Partition) Partition {
 			return Partition{
 				Partition: p.GetPartition(), State: p.GetState(), First: p.GetFirst(), End: p.GetEnd(), Durable: p.GetDurable(),
+				Copied: p.GetCopied(), CopiedBelow: p.GetCopiedBelow(), ExposedBytes: p.GetExposedBytes(), ExposedMs: p.GetExposedMs(),
 				Bytes: p.GetBytes(), Segments: p.GetSegments(), Generation: p.GetGeneration(), Subscribers: p.GetSubscribers(),
+				Buffered: p.GetBuffered(), Confirmed: p.GetConfirmed(), Uncovered: p.Uncovered, TakenOver: takenOver(p.GetTakenOver()),
 			}
 		}),
 		Exposures: convert(r.GetExposures(), func(e *leveev1.Exposure) Exposure {
 			return Exposure{Fault: e.GetFault(), Loses: e.GetLoses()}
 		}),
 	}, nil
+}
+
+func takenOver(r *leveev1.TakeoverReport) *TakenOver {
+	if r == nil {
+		return nil
+	}
+	t := &TakenOver{At: time.UnixMilli(r.GetAtMs()), From: r.GetFrom(), Objects: r.GetObjectsBelow(), Replayed: r.GetReplayedBelow(), Directory: r.GetDirectory()}
+	if r.LostFrom != nil {
+		t.Lost = &[2]int64{r.GetLostFrom(), r.GetLostTo()}
+	}
+	if r.ReturnedFrom != nil {
+		t.Returned = &[2]int64{r.GetReturnedFrom(), r.GetReturnedTo()}
+	}
+	return t
+}
+
+// RecoverPartitions returns the partitions of a topic that wait for a lost broker; partition is one of them, or -1 for all.
+// With acceptLoss, what only that broker had is given up: they serve again, and tell readers which offsets are lost.
+func (a *Admin) RecoverPartitions(ctx context.Context, topic string, partition int32, acceptLoss bool) ([]Waiting, error) {
+	return a.recoverPartitions(ctx, &leveev1.RecoverPartitionsRequest{Topic: topic, AcceptLoss: acceptLoss}, partition)
+}
+
+// ReturnPartitions makes the partitions of a topic again that wait for a lost broker, with what its data directory has; partition
+// is one of them, or -1 for all. The directory is one that the broker's machine has, and absolute. It returns once they serve,
+// which takes as long as reading the directory does. Where ctx ends earlier, the broker goes on with the one it is at.
+func (a *Admin) ReturnPartitions(ctx context.Context, topic string, partition int32, directory string) ([]Waiting, error) {
+	return a.recoverPartitions(ctx, &leveev1.RecoverPartitionsRequest{Topic: topic, From: directory}, partition)
+}
+
+func (a *Admin) recoverPartitions(ctx context.Context, req *leveev1.RecoverPartitionsRequest, partition int32) ([]Waiting, error) {
+	if partition >= 0 {
+		req.Partition = &partition
+	}
+	r, err := a.rpc.RecoverPartitions(ctx, req)
+	if err != nil {
+		return nil, asError(err)
+	}
+	return convert(r.GetPartitions(), func(p *leveev1.WaitingPartition) Waiting {
+		return Waiting{Partition: p.GetPartition(), Broker: p.GetBroker(), Since: time.UnixMilli(p.GetSinceMs()), Report: takenOver(p.GetReport())}
+	}), nil
 }
 
 // SetTopic changes the settings that are not nil, returns those named in unset (as the broker's configuration names
@@ -219,6 +294,7 @@ func (s Settings) message() *leveev1.TopicSettings {
 	return &leveev1.TopicSettings{
 		Fsync: s.Fsync, FsyncIntervalMs: milliseconds(s.FsyncInterval), RetentionBytes: s.RetentionBytes,
 		RetentionAgeMs: milliseconds(s.RetentionAge), SegmentBytes: s.SegmentBytes,
+		ObjectRetentionBytes: s.ObjectRetentionBytes, ObjectRetentionAgeMs: milliseconds(s.ObjectRetentionAge),
 	}
 }
 
@@ -229,6 +305,7 @@ func settingsOf(m *leveev1.TopicSettings) Settings {
 	return Settings{
 		Fsync: m.Fsync, FsyncInterval: duration(m.FsyncIntervalMs), RetentionBytes: m.RetentionBytes,
 		RetentionAge: duration(m.RetentionAgeMs), SegmentBytes: m.SegmentBytes,
+		ObjectRetentionBytes: m.ObjectRetentionBytes, ObjectRetentionAge: duration(m.ObjectRetentionAgeMs),
 	}
 }
 

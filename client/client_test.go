@@ -50,10 +50,19 @@ func (f *fakeAdmin) SetTopic(_ context.Context, r *leveev1.SetTopicRequest) (*le
 
 func (f *fakeAdmin) DescribeTopic(context.Context, *leveev1.DescribeTopicRequest) (*leveev1.DescribeTopicResponse, error) {
 	return &leveev1.DescribeTopicResponse{
-		Topic:      &leveev1.Topic{Name: "default/orders"},
-		Partitions: []*leveev1.Partition{{Partition: 0, State: "serving", End: 9}},
-		Exposures:  []*leveev1.Exposure{{Fault: "f", Loses: "l"}},
+		Topic: &leveev1.Topic{Name: "default/orders"},
+		Partitions: []*leveev1.Partition{
+			{Partition: 0, State: "serving", End: 9},
+			{Partition: 1, Uncovered: new(int64(5)), TakenOver: &leveev1.TakeoverReport{AtMs: 7000, From: "b", ObjectsBelow: 1, ReplayedBelow: 2, LostFrom: new(int64(3)), LostTo: new(int64(4))}},
+		},
+		Exposures: []*leveev1.Exposure{{Fault: "f", Loses: "l"}},
 	}, nil
+}
+
+func (f *fakeAdmin) RecoverPartitions(_ context.Context, r *leveev1.RecoverPartitionsRequest) (*leveev1.RecoverPartitionsResponse, error) {
+	return &leveev1.RecoverPartitionsResponse{Partitions: []*leveev1.WaitingPartition{
+		{Partition: r.GetPartition(), Broker: fmt.Sprint(r.GetTopic(), r.Partition != nil, r.GetAcceptLoss()), SinceMs: 6000},
+	}}, nil
 }
 
 func (f *fakeAdmin) ListNamespaces(context.Context, *leveev1.ListNamespacesRequest) (*leveev1.ListNamespacesResponse, error) {
@@ -124,6 +133,15 @@ func TestAdmin(t *testing.T) {
 	}
 	if d, err := a.DescribeTopic(ctx, "orders"); err != nil || d.PartitionStates[0].End != 9 || d.Exposures[0] != (Exposure{"f", "l"}) || d.Name != "default/orders" {
 		t.Errorf("%+v, %v", d, err)
+	}
+	if d, err := a.DescribeTopic(ctx, "orders"); err != nil || d.PartitionStates[0].TakenOver != nil || *d.PartitionStates[1].Uncovered != 5 ||
+		!reflect.DeepEqual(d.PartitionStates[1].TakenOver, &TakenOver{At: time.UnixMilli(7000), From: "b", Objects: 1, Replayed: 2, Lost: &[2]int64{3, 4}}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for partition, want := range map[int32]Waiting{-1: {0, "tfalse true", time.UnixMilli(6000), nil}, 3: {3, "ttrue true", time.UnixMilli(6000), nil}} {
+		if w, err := a.RecoverPartitions(ctx, "t", partition, true); err != nil || !reflect.DeepEqual(w, []Waiting{want}) {
+			t.Errorf("%d: %+v, %v", partition, w, err)
+		}
 	}
 	if n, err := a.Namespaces(ctx); err != nil || !reflect.DeepEqual(n, []Namespace{{"default", 2}}) {
 		t.Errorf("%v, %v", n, err)

@@ -21,9 +21,9 @@ var layers = []row{
 	{7, []string{"internal/config"}},
 	{6, []string{"internal/listener/*"}}, // bytes to broker calls and back
 	{5, []string{"internal/broker"}},
-	{4, []string{"internal/subscription", "internal/group", "internal/registry"}}, // records to consumers; what may be published
-	{3, []string{"internal/partition", "internal/dispatch", "internal/fan"}},      // the truth about one partition; the decisions of one subscription
-	{2, []string{"internal/cursor", "internal/seglog", "internal/tier", "internal/raft", "internal/writebuf/valkey", "internal/objstore/*"}}, // engines and adapters
+	{4, []string{"internal/subscription", "internal/group", "internal/registry", "internal/fsck"}},                                                                                  // records to consumers; what may be published; all that is stored against each other
+	{3, []string{"internal/partition", "internal/dispatch", "internal/fan", "internal/exposure", "internal/objstore/open", "internal/metatier"}},                                    // the truth about one partition; the decisions of one subscription; any store by its settings
+	{2, []string{"internal/cursor", "internal/datadir", "internal/seglog", "internal/tier", "internal/raft", "internal/writebuf/valkey", "internal/mirror", "internal/objstore/*"}}, // engines and adapters
 	{1, []string{"internal/segfmt", "internal/objstore", "internal/writebuf", "internal/meta", "internal/schema", "internal/balance"}},
 	{0, []string{"record", "internal/vfs", "internal/task", "internal/obs", "internal/fault", "internal/auth", "internal/console", "internal/invariants"}},
 }

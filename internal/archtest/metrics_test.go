@@ -187,10 +187,17 @@ func (r *metricsReader) add(m metric, clear bool) {
 // allMetrics returns every metric of the module, by package and name, and what is wrong with how they are declared.
 func allMetrics(tr *tree) (all []metric, findings []string) {
 	for _, s := range tr.sources {
-		if !s.test && strings.HasSuffix(s.path, "/metrics.go") {
-			r := readMetrics(tr, s)
+		if s.test || !strings.HasPrefix(s.path, "internal/") && !strings.HasPrefix(s.path, "client/") {
+			continue
+		}
+		r := readMetrics(tr, s)
+		if strings.HasSuffix(s.path, "/metrics.go") {
 			all = append(all, r.found...)
 			findings = append(findings, r.unclear...)
+			continue
+		}
+		for _, m := range r.found {
+			findings = append(findings, tr.at(m.at)+": a metric is declared in its package's metrics.go")
 		}
 	}
 	sort.Slice(all, func(i, j int) bool {
@@ -256,6 +263,8 @@ func newMetrics() {
 	prometheus.NewGauge(prometheus.GaugeOpts{Name: "levee_x_d", Help: "no"})
 	prometheus.NewDesc("levee_x_c", "Things that are there.", []string{"kind"}, nil)
 }`
-	breaks(t, func(tr *tree) []string { _, findings := allMetrics(tr); return findings }, map[string]string{"internal/x/metrics.go": code},
-		"internal/x/metrics.go:6: name and help", "levee_x_b: a counter's name", "levee_x_c: stands in internal/x", "levee_x_d: its help")
+	breaks(t, func(tr *tree) []string { _, findings := allMetrics(tr); return findings }, map[string]string{
+		"internal/x/metrics.go": code, "internal/x/other.go": "package x\n" + `var e = prometheus.NewGauge(prometheus.GaugeOpts{Name: "levee_x_e", Help: "Things that stand apart."})`,
+	},
+		"internal/x/metrics.go:6: name and help", "internal/x/other.go:2: a metric is declared in", "levee_x_b: a counter's name", "levee_x_c: stands in internal/x", "levee_x_d: its help")
 }

@@ -28,8 +28,10 @@ var thirdParty = []struct {
 	{"github.com/bufbuild/protocompile", []string{"internal/schema"}},
 	{"go.etcd.io/raft", []string{"internal/raft"}},
 	{"github.com/minio/minio-go", []string{"internal/objstore/s3"}},
-	{"github.com/Azure/azure-sdk-for-go", []string{"internal/objstore/azblob"}},
+	{"github.com/Azure/azure-sdk-for-go", []string{"internal/objstore/azure"}},
+	{"golang.org/x/oauth2", []string{"internal/objstore/gcs"}},
 	{"github.com/valkey-io/valkey-go", []string{"internal/writebuf/valkey"}},
+	{"github.com/alicebob/miniredis", []string{"internal/cli"}}, // stands in for a Valkey server in a demonstration
 	{"github.com/cockroachdb/pebble", []string{"processor/state"}},
 	{"golang.org/x/sys", []string{"internal/vfs", "internal/server", "internal/cli"}}, // system calls, not a service
 }

@@ -4,7 +4,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/leveemq/levee/internal/exposure"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/vfs"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +24,12 @@ type Config struct {
 	// Housekeeping is FS for what makes room, the removal of deleted topics: it may go on where FS finds the disk full.
 	// nil: FS.
 	Housekeeping vfs.FS
+	Tier         *partition.Tier   // where sealed segments are copied to; nil: nowhere
+	Buffer       *partition.Buffer // what holds records until then; nil: nothing
+	Unbuffered   bool              // nothing does now, and something did in an earlier run
+
+	// Former opens a lost broker's data directory. nil: there is none but this broker's.
+	Former func(dir string) (*Former, error)
 
 	Room       func() error          // asked before a topic is made, whose error refuses it; nil: there always is
 	Full       func() bool           // asked before each publish to a log: true refuses it with kind no_space; must be cheap; nil: never
@@ -89,6 +97,9 @@ type Settings struct {
 	RetentionBytes *int64         // per partition; 0: unlimited
 	RetentionAge   *time.Duration // 0: unlimited
 	SegmentBytes   *int64         // 64 KiB to 2 GiB
+
+	ObjectRetentionBytes *int64         // of what is exported of a partition; 0: unlimited
+	ObjectRetentionAge   *time.Duration // 0: unlimited
 }
 
 // Names of Settings' fields, as SetTopic's unset and error messages spell them.
@@ -98,6 +109,9 @@ const (
 	SettingRetentionBytes = meta.KeyRetentionBytes
 	SettingRetentionAge   = meta.KeyRetentionAge
 	SettingSegmentBytes   = meta.KeySegmentBytes
+
+	SettingObjectRetentionBytes = meta.KeyObjectRetentionBytes
+	SettingObjectRetentionAge   = meta.KeyObjectRetentionAge
 )
 
 // TopicSpec describes a topic to be created.
@@ -132,22 +146,31 @@ type TopicDescription struct {
 
 // PartitionInfo is where a partition stands.
 type PartitionInfo struct {
-	Partition   int32
-	State       string // "serving", "opening", "unloaded: …" or "unavailable: why"
-	First       int64  // oldest offset retained
-	End         int64  // the next offset readers will see
-	Durable     int64  // offsets below it are on the device
-	Bytes       int64  // of its segment files
-	Segments    int
-	Generation  uint32
-	Subscribers int
+	Partition    int32
+	State        string // "serving", "opening", "unloaded: …" or "unavailable: why"
+	First        int64  // oldest offset retained
+	End          int64  // the next offset readers will see
+	Durable      int64  // offsets below it are on the device
+	Copied       bool   // sealed segments are copied to a store of objects
+	CopiedBelow  int64  // with Copied: offsets below it have a copy there
+	ExposedBytes int64  // with Copied: of the log above that, which has them alone
+	ExposedMs    int64  // with Copied: how long ago the oldest segment of those was begun
+	Bytes        int64  // of its segment files
+	Segments     int
+	Generation   uint32
+	Subscribers  int
+	Buffered     bool   // a record is acknowledged once the write buffer has it
+	Confirmed    int64  // with Buffered: offsets below it are there, or in a copy
+	Uncovered    *int64 // with Buffered, not nil: from here on records were acknowledged without it
+	TakenOver    *TakenOver
 }
 
+// TakenOver tells where a partition's records were found when its log was made again, because the broker that had it was
+// lost with its disk.
+type TakenOver = meta.TakeoverReport
+
 // Exposure says what one fault could cost under a topic's settings, in words.
-type Exposure struct {
-	Fault string // e.g. "the machine loses power"
-	Loses string // e.g. "nothing that was acknowledged"
-}
+type Exposure = exposure.Loss
 
 // NamespaceInfo is one namespace.
 type NamespaceInfo struct {

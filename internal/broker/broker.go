@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leveemq/levee/internal/datadir"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/partition"
@@ -16,12 +17,14 @@ import (
 )
 
 // Broker is one broker's topics and what is done with them. It is safe for concurrent use.
+//
+// size: a method for each thing that a listener may ask for
 type Broker struct {
 	*hub       // subscriptions and their consumers
 	cfg        Config
 	batches    record.Limits // of what publishers send
 	metrics    *metrics
-	layout     layout
+	layout     datadir.Layout
 	topics     *registry
 	remover    *remover
 	inFlight   *task.Budget
@@ -56,7 +59,7 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{
 		cfg: cfg, topics: newRegistry(), inFlight: task.NewBudget(cfg.Limits.InFlightBytes),
 		tasks: task.NewGroup(context.Background()), closing: task.NewGroup(context.Background()),
-		layout: layout{cfg.FS, cfg.DataDir}, opened: make(chan struct{}), quiet: obs.Throttle{Every: time.Minute},
+		layout: datadir.Layout{FS: cfg.FS, Root: cfg.DataDir}, opened: make(chan struct{}), quiet: obs.Throttle{Every: time.Minute},
 		batches: record.Limits{
 			RecordBytes: cfg.Limits.RecordBytes, BatchBytes: cfg.Limits.BatchBytes, DecompressedBytes: cfg.Limits.DecompressedBytes,
 		},
@@ -70,7 +73,7 @@ func New(cfg Config) (*Broker, error) {
 	b.metrics = newMetrics(cfg.Registerer, b.topics, b.inFlight)
 	b.seats = seats{metrics: b.metrics, limit: cfg.Limits.Subscribers}
 	b.remover = &remover{
-		fs: cfg.Housekeeping, layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),
+		fs: cfg.Housekeeping, layout: b.layout, store: cfg.Meta, topics: b.topics, end: b.sync, tier: cfg.Tier, buffer: cfg.Buffer, metrics: b.metrics, logger: cfg.Logger, wake: make(chan struct{}, 1),
 	}
 	b.reconcile()
 	return b, nil

@@ -96,7 +96,7 @@ func set[T int | int64 | time.Duration](v *T, def T) {
 	}
 }
 
-// settings returns the defaults as settings in which every field is set.
+// settings returns the defaults as settings in which every field is set, but for what limits objects: nothing does.
 func (d TopicDefaults) settings() Settings {
 	fsync := d.Fsync.String()
 	return Settings{

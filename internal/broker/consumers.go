@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,11 +57,7 @@ func (h *hub) inUse(t *topic, part int32, name string) *subscription.Run {
 func (h *hub) allInUse() []*subscription.Run {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list := make([]*subscription.Run, 0, len(h.all))
-	for _, s := range h.all {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Values(h.all))
 }
 
 // sweep forgets those that nobody uses any more.
@@ -234,10 +232,10 @@ func stateOf(c *meta.Cursor) cursor.State {
 // logSource reads a partition's log for a subscription.
 type logSource struct{ reader *partition.Reader }
 
-func (s *logSource) Read(from int64, maxBytes, maxRecords int, memory func(int) []byte) (seglog.Chunk, error) {
+func (s *logSource) Read(ctx context.Context, from int64, maxBytes, maxRecords int, memory func(int) []byte) (seglog.Chunk, error) {
 	s.reader.MoveTo(from)
 	s.reader.Memory = memory
-	return s.reader.Next(maxBytes, maxRecords)
+	return s.reader.Next(ctx, maxBytes, maxRecords)
 }
 
 func (s *logSource) Changed() <-chan struct{} { return s.reader.Changed() }
@@ -266,10 +264,8 @@ func (h *hub) passingRun(t *topic, spec ConsumerSpec) (*subscription.Run, *meta.
 			return s, nil
 		})
 	})
-	if err == nil {
-		if is := run.Type(); is != m.Type {
-			return nil, nil, errOtherType(t.Full, spec.Subscription, is)
-		}
+	if err == nil && run.Type() != m.Type {
+		return nil, nil, errOtherType(t.Full, spec.Subscription, run.Type())
 	}
 	return run, m, err
 }
@@ -281,7 +277,7 @@ type fanSource struct {
 	next int64
 }
 
-func (s *fanSource) Read(_ int64, maxBytes, _ int, _ func(int) []byte) (seglog.Chunk, error) {
+func (s *fanSource) Read(_ context.Context, _ int64, maxBytes, _ int, _ func(int) []byte) (seglog.Chunk, error) {
 	t, ok := s.ring.Take(maxBytes)
 	if !ok {
 		return seglog.Chunk{First: s.next, Next: s.next, End: s.next}, nil
@@ -308,17 +304,25 @@ func (c *Consumer) Next(ctx context.Context, maxBytes int) (ConsumerEvent, error
 		maxBytes = c.b.cfg.BytesPerRead
 	}
 	e, err := c.c.Next(ctx, maxBytes)
-	if err != nil {
-		if ended := c.t.ended(); ended != nil && ctx.Err() == nil {
-			return ConsumerEvent{}, ended
-		}
-		return ConsumerEvent{}, err
-	}
-	if e.Kind == subscription.Data {
+	if err == nil && e.Kind == subscription.Data {
 		c.b.metrics.deliveredRecords.Add(float64(e.Records))
 		c.b.metrics.deliveredBytes.Add(float64(len(e.Batches)))
 	}
-	return e, nil
+	return e, c.ended(ctx, err)
+}
+
+// News is Next for a caller that has no room for records: it returns news only, and false once room has something.
+func (c *Consumer) News(ctx context.Context, room <-chan struct{}) (ConsumerEvent, bool, error) {
+	e, ok, err := c.c.News(ctx, room)
+	return e, ok, c.ended(ctx, err)
+}
+
+// ended returns what a consumer is told that ended with err, if it did.
+func (c *Consumer) ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || c.t.ended() == nil {
+		return err
+	}
+	return c.t.ended()
 }
 
 // Settle says what became of records that were handed out, to whomever. It does not wait for the disk: see Save.

@@ -2,16 +2,19 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/vfs"
 	"github.com/leveemq/levee/record"
 )
 
@@ -230,6 +233,33 @@ func TestCrashRepeatsOneSecondAtMost(t *testing.T) {
 	})
 }
 
+// TestDescribedWhileItOpens: a description asked for while a broker starts waits for the partition, and says so where that
+// takes too long, instead of telling of an empty log.
+func TestDescribedWhileItOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.create("a")
+		r.publish("a", 0, "0", "1", "2")
+		c := r.consumer(ConsumerSpec{Type: Shared})
+		take(t, c, 3)
+		ack(t, c, 0)
+		c.Close()
+		r.halt()
+		release, entered := r.hold(func(op vfs.Op) bool { return strings.Contains(op.Path, "/topics/") })
+		r.launch()
+		<-entered
+		info, err := r.DescribeSubscription(t.Context(), "a", "s")
+		if err != nil || !strings.HasPrefix(info.Parts[0].State, "opening: ") {
+			t.Fatalf("%+v, %v", info.Parts, err)
+		}
+		time.AfterFunc(time.Second, func() { close(release) })
+		info, err = r.DescribeSubscription(t.Context(), "a", "s")
+		if p := info.Parts[0]; err != nil || p.State != "idle" || p.End != 3 || p.Backlog != 2 {
+			t.Fatalf("%+v, %v", info.Parts, err)
+		}
+	})
+}
+
 // TestWhoComesBackIsBelieved: what a consumer was handed by a broker that crashed counts as acknowledged where it says so to
 // the next one, which has not handed it out; unless a seek came between.
 func TestWhoComesBackIsBelieved(t *testing.T) {
@@ -334,6 +364,45 @@ func TestFailoverTellsWhoIsActive(t *testing.T) {
 		if s := text(take(t, a, 1)); s != "0=x*2" {
 			t.Fatal(s)
 		}
+		r.halt()
+	})
+}
+
+// Who has no room for records is told news at once, keeps none from others, and is told its end.
+func TestNewsWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.create("a")
+		room := make(chan struct{}, 1)
+		b := r.consumer(ConsumerSpec{Type: Failover, Name: "b"})
+		if e, ok, err := b.News(t.Context(), room); err != nil || !ok || e.Kind != ConsumerActive {
+			t.Fatalf("%+v, %v, %v", e, ok, err)
+		}
+		r.publish("a", 0, "x")
+		go func() { <-time.After(time.Second); room <- struct{}{} }()
+		if e, ok, err := b.News(t.Context(), room); err != nil || ok {
+			t.Fatalf("%+v, %v, %v", e, ok, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if e, ok, err := b.News(ctx, room); !errors.Is(err, context.DeadlineExceeded) || ok {
+			t.Fatalf("%+v, %v, %v", e, ok, err)
+		}
+		a := r.consumer(ConsumerSpec{Type: Failover, Name: "a"})
+		if e, ok, err := b.News(t.Context(), room); err != nil || !ok || e.Kind != ConsumerStandby {
+			t.Fatalf("%+v, %v, %v", e, ok, err)
+		}
+		if s := text(take(t, a, 1)); s != "0=x" {
+			t.Fatalf("%s: b was handed it, and had asked for nothing", s)
+		}
+		r.consumer(ConsumerSpec{Type: Failover, Name: "b"})
+		_, _, err := b.News(t.Context(), room)
+		wantKind(t, err, fault.Fenced, "b")
+		go func() { <-time.After(time.Second); _ = r.DeleteTopic(t.Context(), "a") }()
+		for err = nil; err == nil; {
+			_, _, err = a.News(t.Context(), room) // that it is active, first
+		}
+		wantKind(t, err, fault.Deleted)
 		r.halt()
 	})
 }
@@ -563,6 +632,60 @@ func TestSeekBothWays(t *testing.T) {
 			t.Fatalf("%+v, %v", info, err)
 		}
 		r.halt()
+	})
+}
+
+// lateSeek answers the first seek only once it is let go, long after it is in the metadata.
+type lateSeek struct {
+	meta.Store
+	once sync.Once
+	hold chan struct{}
+}
+
+func (s *lateSeek) Propose(ctx context.Context, c meta.Command) (meta.Result, error) {
+	r, err := s.Store.Propose(ctx, c)
+	if _, is := c.(meta.SeekCursor); is {
+		first := false
+		s.once.Do(func() { first = true })
+		if first {
+			<-s.hold
+		}
+	}
+	return r, err
+}
+
+// TestSeeksSideBySide: the seek that the metadata has last is the one that counts, also where the other one's answer comes
+// after it, and what is acknowledged then is saved.
+func TestSeeksSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lateSeek{Store: meta.NewMemory(), hold: make(chan struct{})}
+		r := &rig{t: t, fs: newRig(t).fs, store: store}
+		r.start()
+		defer r.halt()
+		r.create("a")
+		r.publish("a", 0, "0", "1", "2", "3", "4", "5")
+		c := r.consumer(ConsumerSpec{Type: Shared})
+		take(t, c, 6)
+		done := make(chan error)
+		go func() { done <- r.SeekSubscription(t.Context(), "a", "s", 0, Offset(1)) }()
+		synctest.Wait()
+		if err := r.SeekSubscription(t.Context(), "a", "s", 0, Offset(4)); err != nil {
+			t.Fatal(err)
+		}
+		close(store.hold)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if s := text(take(t, c, 2)); s != "4=4 5=5" {
+			t.Fatal(s)
+		}
+		ack(t, c, 4, 5)
+		if err := c.Save(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if saved, ok := store.View().Cursor(mustTopic(t, store, "a").ID, "s", 0); !ok || saved.Position != 6 {
+			t.Fatalf("%+v", saved)
+		}
 	})
 }
 

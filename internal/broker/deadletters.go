@@ -232,7 +232,7 @@ func (h *hub) eachOf(ctx context.Context, t *topic, part int32, run *subscriptio
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c, err := reader.Next(h.b.cfg.BytesPerRead, h.b.cfg.RecordsPerRead)
+		c, err := reader.Next(ctx, h.b.cfg.BytesPerRead, h.b.cfg.RecordsPerRead)
 		if err != nil {
 			return err
 		}

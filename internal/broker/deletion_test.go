@@ -263,7 +263,7 @@ func TestDeletionSurvivesCrashes(t *testing.T) {
 		if infos, err := r.fs.List("/data/topics/default"); err != nil || len(infos) != 1 || infos[0].Name != "beside@1" {
 			t.Fatalf("cut at %d: left on disk: %v, %v", cut, infos, err)
 		}
-		if infos, err := r.layout.list("/data/.deleted"); err != nil || len(infos) != 0 {
+		if infos, err := r.layout.List("/data/.deleted"); err != nil || len(infos) != 0 {
 			t.Fatalf("cut at %d: left aside: %v, %v", cut, infos, err)
 		}
 		if p := r.Problems(); len(p) > 0 {

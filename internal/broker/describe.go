@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 
+	"github.com/leveemq/levee/internal/exposure"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
@@ -37,6 +38,33 @@ func (b *Broker) Topic(name string) (TopicInfo, error) {
 	return *b.cfg.Defaults.info(t), nil
 }
 
+// exposed returns what says how much a topic could lose.
+func (b *Broker) exposed(info *TopicInfo) exposure.Topic {
+	if !info.Reliable() {
+		return exposure.Topic{}
+	}
+	s := info.Effective
+	e := exposure.Topic{
+		Reliable: true, Mode: modeOf(*s.Fsync), FsyncInterval: *s.FsyncInterval, RetentionBytes: *s.RetentionBytes, RetentionAge: *s.RetentionAge,
+		ObjectBytes: value(s.ObjectRetentionBytes), ObjectAge: value(s.ObjectRetentionAge),
+	}
+	if t := b.cfg.Tier; t != nil {
+		e.Copied, e.SealAge, e.Inside = true, t.SealAge, t.Inside
+	}
+	if w := b.cfg.Buffer; w != nil {
+		e.Buffered, e.Degrade, e.KeepSegments = true, w.Degrade, w.KeepSegments
+	}
+	return e
+}
+
+// value returns what v points at; the zero value where that is nothing.
+func value[T any](v *T) (is T) {
+	if v != nil {
+		is = *v
+	}
+	return is
+}
+
 // DescribeTopic returns a topic as it stands here and now. It waits for nothing, but what it finds not opened yet is
 // opened next: whoever asks again finds it as it is, also at the start of a broker with very many topics.
 func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription, error) {
@@ -44,7 +72,7 @@ func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription
 	if err != nil {
 		return TopicDescription{}, err
 	}
-	d := TopicDescription{TopicInfo: info, Exposures: exposures(info.Effective, info.Reliable())}
+	d := TopicDescription{TopicInfo: info, Exposures: exposure.Of(b.exposed(&info))}
 	n, _ := meta.ParseTopic(name)
 	t := b.topics.get(n)
 	if t == nil || t.ID != info.ID {
@@ -54,6 +82,9 @@ func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription
 		p := PartitionInfo{Partition: int32(i), State: partition.Serving.String(), Subscribers: int(t.subscribers[i].Load())} //nolint:gosec // bounded by meta
 		if info.Reliable() {
 			describe(t.parts[i], &p)
+			if c := b.cfg.Meta.View().Custody(t.ID, int32(i)); c != nil { //nolint:gosec // as above
+				p.Uncovered, p.TakenOver = c.Uncovered, c.Report
+			}
 		} else {
 			p.End = t.fans[i].End()
 			p.First, p.Durable = p.End, 0
@@ -65,20 +96,33 @@ func (b *Broker) DescribeTopic(_ context.Context, name string) (TopicDescription
 
 // describe fills in where a reliable partition stands.
 func describe(part *partition.Partition, p *PartitionInfo) {
-	part.Prepare()
+	part.Prepare(false)
 	s := part.Status()
 	p.State = s.State.String()
 	switch s.State {
+	case partition.Opening:
+		if s.Waits != "" {
+			p.State += ": " + s.Waits
+		}
 	case partition.Unloaded:
 		p.State += ": the next use opens it"
 	case partition.Unavailable, partition.Closed:
 		p.State = partition.Unavailable.String()
+		if kind := fault.KindOf(s.Err); s.Err != nil && kind != fault.Unavailable {
+			p.State += ": " + kind.String()
+		}
 		if s.Err != nil {
-			p.State += ": " + fault.KindOf(s.Err).String() + ": " + s.Err.Error()
+			p.State += ": " + s.Err.Error()
 		}
 	}
 	if bounds, ok := part.Bounds(); ok {
 		p.First, p.End, p.Durable = bounds.First, bounds.End, bounds.Durable
 		p.Bytes, p.Segments, p.Generation = bounds.Bytes, bounds.Segments, bounds.Generation
+	}
+	if c, ok := part.Covered(); ok {
+		p.Buffered, p.Confirmed = true, c.Below
+	}
+	if e, ok := part.Exposure(); ok {
+		p.Copied, p.CopiedBelow, p.ExposedBytes, p.ExposedMs = true, e.Copied, e.Bytes, e.Age.Milliseconds()
 	}
 }

@@ -8,4 +8,6 @@
 //
 // How things end: the broker's life is the parent of every topic's, and a topic's of each of its subscribers'. Ending one
 // ends all below it, with a cause that is the error they answer from then on.
+//
+// size: what listeners call is one surface; what can stand alone (dispatch, subscriptions, partitions) does already
 package broker

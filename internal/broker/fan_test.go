@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/leveemq/levee/internal/datadir"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/record"
 )
@@ -36,7 +37,7 @@ func TestNonReliableDeliversToWhoIsThere(t *testing.T) {
 	if got := strings.Join(values(t, next(t, other), 0), " "); got != "0=elsewhere" {
 		t.Fatalf("%q", got)
 	}
-	if infos, err := r.fs.List("/data"); err != nil || len(infos) != 1 || infos[0].Name != deletedDir {
+	if infos, err := r.fs.List("/data"); err != nil || len(infos) != 1 || infos[0].Name != datadir.DeletedDir {
 		t.Fatalf("a topic that stores nothing left %v, %v", infos, err)
 	}
 	r.halt()

@@ -98,7 +98,7 @@ func TestDeletionOnAFullDisk(t *testing.T) {
 			c.Housekeeping = vfs.Inject(c.FS, refuse(&housekeeping))
 			c.FS = vfs.Inject(c.FS, refuse(&full))
 		})
-		if there, err := vfs.Exists(r.fs, r.layout.deleted()); err != nil || !there {
+		if there, err := vfs.Exists(r.fs, r.layout.Deleted()); err != nil || !there {
 			t.Fatalf("the directory for deleted topics is not there: %v", err)
 		}
 		for _, name := range []string{"a", "b"} {

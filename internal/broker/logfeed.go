@@ -77,7 +77,7 @@ func (f *logFeed) close() {}
 
 func (f *logFeed) next(ctx context.Context, maxBytes int) (Event, error) {
 	for {
-		e, err := f.read(maxBytes)
+		e, err := f.read(ctx, maxBytes)
 		if !errors.Is(err, errCaughtUp) {
 			return e, err
 		}
@@ -92,9 +92,9 @@ func (f *logFeed) next(ctx context.Context, maxBytes int) (Event, error) {
 }
 
 // read returns what is there, or errCaughtUp.
-func (f *logFeed) read(maxBytes int) (Event, error) {
+func (f *logFeed) read(ctx context.Context, maxBytes int) (Event, error) {
 	for {
-		c, err := f.reader.Next(maxBytes, f.maxRecords)
+		c, err := f.reader.Next(ctx, maxBytes, f.maxRecords)
 		var trimmed *seglog.TrimmedError
 		if errors.As(err, &trimmed) && f.floating {
 			f.offset = trimmed.Oldest

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leveemq/levee/internal/datadir"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/vfs"
 )
 
@@ -25,10 +27,12 @@ const (
 // goroutine runs it.
 type remover struct {
 	fs      vfs.FS // what it changes goes through this: Config.Housekeeping
-	layout  layout
+	layout  datadir.Layout
 	store   meta.Store
 	topics  *registry
 	end     func(meta.Name) *topic // ends the handles of an incarnation that is gone: Broker.sync
+	tier    *partition.Tier
+	buffer  *partition.Buffer
 	metrics *metrics
 	logger  *slog.Logger
 	wake    chan struct{} // one slot: there may be something to do
@@ -96,23 +100,24 @@ func (r *remover) remove(ctx context.Context, d *meta.Deletion) error {
 		if err := t.close(ctx); err != nil {
 			return err
 		}
+		for _, p := range t.parts { // what is stored after the objects were deleted would stay
+			if err := p.StopExporting(ctx); err != nil {
+				return err
+			}
+		}
 		r.topics.forget(d.ID)
 	}
-	from, aside := r.layout.topic(d.Name, d.Incarnation), r.layout.aside(d.ID)
-	there, err := vfs.Exists(r.layout.fs, from)
-	if err != nil {
+	from, aside := r.layout.Topic(d.Name, d.Incarnation), r.layout.Aside(d.ID)
+	if there, err := vfs.Exists(r.layout.FS, from); err != nil {
 		return err
-	}
-	if there {
+	} else if there {
 		if err := r.setAside(from, aside); err != nil {
 			return err
 		}
 	}
-	there, err = vfs.Exists(r.layout.fs, aside)
-	if err != nil {
+	if there, err := vfs.Exists(r.layout.FS, aside); err != nil {
 		return err
-	}
-	if there {
+	} else if there {
 		if err := vfs.Discard(ctx, r.fs, aside); err != nil {
 			return err
 		}
@@ -120,7 +125,13 @@ func (r *remover) remove(ctx context.Context, d *meta.Deletion) error {
 			return err
 		}
 	}
-	if _, err = r.store.Propose(ctx, meta.TopicPurged{Name: d.Name, Incarnation: d.Incarnation}); err != nil {
+	if err := r.tier.DeleteTopic(ctx, d.ID); err != nil {
+		return err
+	}
+	if err := r.buffer.DeleteTopic(ctx, d.ID, d.Partitions); err != nil {
+		return err
+	}
+	if _, err := r.store.Propose(ctx, meta.TopicPurged{Name: d.Name, Incarnation: d.Incarnation}); err != nil {
 		return err
 	}
 	r.metrics.purgedTopics.Inc()

@@ -7,6 +7,7 @@ import (
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
+	"github.com/leveemq/levee/internal/tier"
 )
 
 // toMeta returns s as the metadata stores it. Durations must be whole milliseconds: see check.
@@ -14,6 +15,7 @@ func (s Settings) toMeta() meta.Settings {
 	return meta.Settings{
 		Fsync: s.Fsync, FsyncIntervalMs: milliseconds(s.FsyncInterval), RetentionBytes: s.RetentionBytes,
 		RetentionAgeMs: milliseconds(s.RetentionAge), SegmentBytes: s.SegmentBytes,
+		ObjectRetentionBytes: s.ObjectRetentionBytes, ObjectRetentionAgeMs: milliseconds(s.ObjectRetentionAge),
 	}
 }
 
@@ -22,7 +24,7 @@ func (s Settings) check() error {
 	for _, d := range []struct {
 		key   string
 		value *time.Duration
-	}{{SettingFsyncInterval, s.FsyncInterval}, {SettingRetentionAge, s.RetentionAge}} {
+	}{{SettingFsyncInterval, s.FsyncInterval}, {SettingRetentionAge, s.RetentionAge}, {SettingObjectRetentionAge, s.ObjectRetentionAge}} {
 		if d.value != nil && *d.value%time.Millisecond != 0 {
 			return fault.New(fault.InvalidArgument, "%s = %v is not allowed: use whole milliseconds", d.key, *d.value).With("key", d.key)
 		}
@@ -34,6 +36,7 @@ func fromMeta(s meta.Settings) Settings {
 	return Settings{
 		Fsync: s.Fsync, FsyncInterval: duration(s.FsyncIntervalMs), RetentionBytes: s.RetentionBytes,
 		RetentionAge: duration(s.RetentionAgeMs), SegmentBytes: s.SegmentBytes,
+		ObjectRetentionBytes: s.ObjectRetentionBytes, ObjectRetentionAge: duration(s.ObjectRetentionAgeMs),
 	}
 }
 
@@ -54,7 +57,8 @@ func duration(ms *int64) *time.Duration {
 	return &d
 }
 
-// effective returns s with the defaults where it sets nothing.
+// effective returns s with the defaults where it sets nothing. Objects are kept for ever by default: what limits them is
+// nil then.
 func (d TopicDefaults) effective(s meta.Settings) Settings {
 	return fromMeta(d.settings().toMeta().Merge(s, nil))
 }
@@ -64,7 +68,7 @@ func (d TopicDefaults) forPartition(s meta.Settings) partition.Settings {
 	e := d.effective(s)
 	return partition.Settings{
 		Mode: modeOf(*e.Fsync), ModeChosen: s.Fsync != nil, FsyncInterval: *e.FsyncInterval, SegmentBytes: *e.SegmentBytes,
-		Retention: seglog.Retention{Bytes: *e.RetentionBytes, Age: *e.RetentionAge},
+		Retention: seglog.Retention{Bytes: *e.RetentionBytes, Age: *e.RetentionAge}, Objects: tier.Retention{Bytes: value(e.ObjectRetentionBytes), Age: value(e.ObjectRetentionAge)},
 	}
 }
 

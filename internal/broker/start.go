@@ -14,7 +14,7 @@ import (
 // openAll opens every partition there is, a bounded number side by side, and says each second how far it is. A topic
 // made meanwhile is opened by whoever made it, and a partition that somebody needs now is opened ahead of its turn.
 func (b *Broker) openAll(ctx context.Context) error {
-	found, refused, err := b.layout.inspect(b.cfg.Meta.View)
+	found, refused, err := b.layout.Inspect(b.cfg.Meta.View)
 	if err != nil {
 		return fault.New(fault.IO, "look through the data directory %s: %w", b.cfg.DataDir, err)
 	}
@@ -23,10 +23,10 @@ func (b *Broker) openAll(ctx context.Context) error {
 	}
 	b.metrics.incarnationRefused.Add(float64(refused))
 	// Made before it is needed: when the disk is full, a deletion may not find the room for it.
-	if err := vfs.MkdirSync(b.cfg.Housekeeping, b.layout.deleted()); err != nil {
+	if err := vfs.MkdirSync(b.cfg.Housekeeping, b.layout.Deleted()); err != nil {
 		b.cfg.Logger.Warn("could not make the directory for deleted topics; the next deletion tries again", "err", err)
 	}
-	b.tasks.Go("remove deleted topics", b.remover.Run) // only now: see layout.inspect
+	b.tasks.Go("remove deleted topics", b.remover.Run) // only now: see datadir.Layout.Inspect
 	var all []*partition.Partition
 	for _, t := range b.topics.all() {
 		all = append(all, t.parts...)
@@ -124,27 +124,26 @@ func (b *Broker) maintain(ctx context.Context) error {
 		}
 		b.sweep()
 		b.expire(ctx)
+		var backlog partition.Backlog
 		for _, t := range b.topics.all() {
 			for i, p := range t.parts {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
 				maintainPartition(ctx, b, t, i, p)
+				backlog.Add(p)
 			}
 		}
+		b.cfg.Tier.Report(backlog, b.cfg.Logger)
 	}
 }
 
 func maintainPartition(ctx context.Context, b *Broker, t *topic, i int, p *partition.Partition) {
-	p.RetryDue()
-	if r := p.Retention(); r.Bytes <= 0 && r.Age <= 0 {
-		return
-	}
-	n, err := p.Retain(ctx)
+	n, err := p.Maintain(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil && t.ended() == nil:
-		if held, ok := b.quiet.Allow("retain "+t.Full, b.cfg.Now()); ok {
-			b.cfg.Logger.Warn("retention failed", "topic", t.Full, "partition", i, "err", err, "held_back", held)
+		if held, ok := b.quiet.Allow("maintain "+t.Full, b.cfg.Now()); ok {
+			b.cfg.Logger.Warn("retention or sealing failed", "topic", t.Full, "partition", i, "err", err, "held_back", held)
 		}
 	case n > 0:
 		b.cfg.Logger.Info("retention removed segments", "topic", t.Full, "partition", i, "bytes", n)

@@ -203,7 +203,11 @@ func (h *hub) Subscriptions(ctx context.Context, topic string) ([]SubscriptionIn
 	return list, nil
 }
 
-// DescribeSubscription returns a subscription as it stands here and now. It fails with kind not_found without it.
+// describeWait bounds how long a description waits for partitions that are being opened, as at the start of a broker.
+const describeWait = 2 * time.Second
+
+// DescribeSubscription returns a subscription as it stands here and now. Partitions that are being opened are waited for,
+// two seconds at most; the state of one that is not open then says so. It fails with kind not_found without it.
 func (h *hub) DescribeSubscription(ctx context.Context, topic, name string) (SubscriptionInfo, error) {
 	t, err := h.b.lookup(topic, nil)
 	if err != nil {
@@ -221,6 +225,11 @@ func (h *hub) DescribeSubscription(ctx context.Context, topic, name string) (Sub
 	if err != nil {
 		return SubscriptionInfo{}, err
 	}
+	wait, stop := context.WithTimeout(ctx, describeWait)
+	defer stop()
+	for _, p := range t.parts {
+		_ = p.Ready(wait) // what it came to shows in the state
+	}
 	return h.describeSubscription(t, m), nil
 }
 
@@ -235,10 +244,12 @@ func (h *hub) describeSubscription(t *topic, m *meta.Subscription) SubscriptionI
 		} else if c, ok := h.b.cfg.Meta.View().Cursor(t.ID, m.Name, part.Partition); ok {
 			part.Position, part.Settled = c.Position, settledAbove(c)
 		}
-		p.Prepare()
+		p.Prepare(false)
 		if bounds, ok := p.Bounds(); ok {
 			part.First, part.End = bounds.First, bounds.End
 			part.Backlog = max(part.End-max(part.Position, part.First)-part.Settled, 0)
+		} else {
+			part.State = p.Status().State.String() + ": where its log ends is not known, nor the backlog"
 		}
 		info.Parts = append(info.Parts, part)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leveemq/levee/internal/datadir"
 	"github.com/leveemq/levee/internal/fan"
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
@@ -99,9 +100,12 @@ func partitionConfig(b *Broker) *partition.Config {
 		Log: seglog.Config{
 			FS: b.cfg.FS, MaxBatchBytes: b.cfg.Limits.BatchBytes, ProducerExpiry: b.cfg.ProducerExpiry, IndexInterval: b.cfg.IndexInterval,
 			Crash: b.cfg.Crash, VerifyAllOnOpen: b.cfg.VerifyAllOnOpen, RepairChecksumTail: b.cfg.RepairChecksumTail,
-			Files: b.cfg.Files, MakeDir: partition.NewDirs(b.cfg.FS, b.cfg.DataDir, keptDirs).Make, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
+			Files: b.cfg.Files, MakeDir: partition.NewDirs(b.cfg.FS, b.cfg.DataDir, datadir.KeptDirs).Make, Metrics: b.cfg.LogMetrics, Logger: b.cfg.Logger, Now: b.cfg.Age,
 		},
-		Place: b.layout.partition, Meta: b.cfg.Meta, Tasks: b.tasks, Slots: make(chan struct{}, b.cfg.OpenParallel), Logger: b.cfg.Logger, Now: b.cfg.Age,
+		Place: func(t *partition.Topic, n int32) (data, salvage string) {
+			return b.layout.Partition(t.Name, t.Incarnation, n)
+		},
+		Meta: b.cfg.Meta, Tier: b.cfg.Tier, Buffer: b.cfg.Buffer, Unbuffered: b.cfg.Unbuffered, Tasks: b.tasks, Slots: make(chan struct{}, b.cfg.OpenParallel), Logger: b.cfg.Logger, Now: b.cfg.Age,
 	}
 }
 

@@ -69,7 +69,7 @@ func (b *Broker) creation(spec TopicSpec) (c meta.CreateTopic, err error) {
 	}
 	v := b.cfg.Meta.View()
 	if _, err := v.Topic(c.Name); err != nil { // where the name is taken the metadata says so
-		if err := b.layout.unclaimed(c.Name, v.DeletedThrough(c.Name)+1); err != nil {
+		if err := b.layout.Unclaimed(c.Name, v.DeletedThrough(c.Name)+1); err != nil {
 			return c, err
 		}
 	}

@@ -24,8 +24,8 @@ type child struct {
 }
 
 // startChild starts a broker on a data directory, on free loopback ports. It gets none of the LEVEE_ variables of this
-// process: they are meant for the user's broker.
-func startChild(a *app, dataDir, log string) (*child, error) {
+// process: they are meant for the user's broker; settings are some of its own.
+func startChild(a *app, dataDir, log string, settings ...string) (*child, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program's own file: %w", err)
@@ -43,6 +43,7 @@ func startChild(a *app, dataDir, log string) (*child, error) {
 			c.cmd.Env = append(c.cmd.Env, kv)
 		}
 	}
+	c.cmd.Env = append(c.cmd.Env, settings...)
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a broker: %w", err)
 	}

@@ -35,12 +35,14 @@ type root struct {
 	Completion   completionCmd   `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Namespace    namespaceCmd    `cmd:"" help:"Create, list and delete namespaces."`
 	Topic        topicCmd        `cmd:"" help:"Create, list, describe, change and delete topics."`
+	Partition    partitionCmd    `cmd:"" help:"Have partitions serve again whose broker is lost."`
 	Publish      publishCmd      `cmd:"" help:"Publish one record a line, from a file or standard input."`
 	Consume      consumeCmd      `cmd:"" help:"Print a topic's records."`
 	Subscription subscriptionCmd `cmd:"" help:"Create, list, describe, change, move and delete subscriptions."`
 	Dlq          dlqCmd          `cmd:"" help:"List, publish again and give up what subscriptions could not get handled."`
 	Schema       schemaCmd       `cmd:"" help:"Register, compare and find schemas, and hold topics to them."`
 	Inspect      inspectCmd      `cmd:"" help:"Look at data on disk without a broker; changes nothing."`
+	Fsck         fsckCmd         `cmd:"" help:"Check what a stopped broker has stored, and repair what can be."`
 	Demo         demoCmd         `cmd:"" help:"Show a guarantee with real brokers and check the result."`
 	Bench        benchCmd        `cmd:"" help:"Measure the log alone, or a broker."`
 }

@@ -73,13 +73,20 @@ func (c *connFlags) tls() (*tls.Config, error) {
 
 // admin runs one call about metadata.
 func (a *app) admin(call func(ctx context.Context, admin *client.Admin) error) error {
+	return a.patientAdmin(func(ctx context.Context, admin *client.Admin) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return call(ctx, admin)
+	})
+}
+
+// patientAdmin runs calls about metadata, which may take as long as they do.
+func (a *app) patientAdmin(call func(ctx context.Context, admin *client.Admin) error) error {
 	c, err := a.dial()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
-	defer cancel()
-	err = call(ctx, c.Admin())
+	err = call(a.ctx, c.Admin())
 	return errors.Join(err, c.Close())
 }
 

@@ -6,30 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/leveemq/levee/client"
+	"github.com/leveemq/levee/internal/task"
 	"github.com/leveemq/levee/record"
 )
 
 type demoCmd struct {
 	DurableRestart demoDurableRestartCmd `cmd:"" name:"durable-restart" help:"Kill a broker and show what its successor still has."`
-}
-
-type demoDurableRestartCmd struct {
-	Records int `default:"1000" placeholder:"N" help:"How many records to publish to each topic."`
-}
-
-// Help describes the command.
-func (demoDurableRestartCmd) Help() string {
-	return manual{
-		text: "Starts a broker on a temporary directory, publishes to a reliable topic and to a non-reliable one, kills the broker with " +
-			"SIGKILL, starts another on the same directory, and compares what is there with what was acknowledged. Exits with 1 when " +
-			"something is not as promised; the directory is kept then, and removed otherwise. Needs no broker and touches none but its own.",
-		example: "levee demo durable-restart",
-		rows:    "one object; the steps are on standard error then", row: demoJSON{},
-	}.String()
+	EphemeralNode  demoEphemeralNodeCmd  `cmd:"" name:"ephemeral-node" help:"Kill a broker, delete its disk, and show what its successor still has."`
 }
 
 type demoJSON struct {
@@ -44,19 +31,37 @@ type checkJSON struct {
 	Detail string `json:"detail" doc:"what was found"`
 }
 
-// Run runs the demonstration.
-func (c *demoDurableRestartCmd) Run(a *app) error {
-	if c.Records < 1 || c.Records > 1_000_000 {
-		return usagef("--records is %d: it is 1 to 1000000", c.Records)
+// demoTime bounds a demonstration; what it does takes a few seconds.
+const demoTime = time.Minute
+
+// demonstration is one run of one: brokers one after the other on a temporary directory, and what was checked.
+type demonstration struct {
+	a       *app
+	dir     string
+	broker  *child
+	conn    *client.Client
+	started int // brokers so far
+	checks  []checkJSON
+}
+
+// checkRecords refuses numbers of records that no demonstration takes.
+func checkRecords(n int) error {
+	if n < 1 || n > 1_000_000 {
+		return usagef("--records is %d: it is 1 to 1000000", n)
 	}
+	return nil
+}
+
+// demonstrate runs one, prints how it went, and removes its directory where all is well.
+func demonstrate(a *app, run func(ctx context.Context, d *demonstration) error) error {
 	dir, err := os.MkdirTemp("", "levee-demo-")
 	if err != nil {
 		return fmt.Errorf("make a temporary directory: %w", err)
 	}
-	d := &durableRestart{a: a, records: c.Records, dir: dir}
+	d := &demonstration{a: a, dir: dir}
 	ctx, cancel := context.WithTimeout(a.ctx, demoTime)
 	defer cancel()
-	err = d.run(ctx)
+	err = run(ctx, d)
 	if d.conn != nil {
 		err = errors.Join(err, d.conn.Close()) // again, where all went well
 	}
@@ -84,27 +89,7 @@ func (c *demoDurableRestartCmd) Run(a *app) error {
 	return err
 }
 
-// demoTime bounds a demonstration; what it does takes a few seconds.
-const demoTime = time.Minute
-
-// The demonstration's topics.
-const (
-	demoDurable  = "demo-durable"
-	demoVolatile = "demo-volatile"
-)
-
-// durableRestart is one run of the demonstration.
-type durableRestart struct {
-	a       *app
-	records int
-	dir     string
-	broker  *child
-	conn    *client.Client
-	started int // brokers so far
-	checks  []checkJSON
-}
-
-func (d *durableRestart) failed() int {
+func (d *demonstration) failed() int {
 	n := 0
 	for _, c := range d.checks {
 		if !c.OK {
@@ -114,7 +99,7 @@ func (d *durableRestart) failed() int {
 	return n
 }
 
-func (d *durableRestart) verdict(err error) string {
+func (d *demonstration) verdict(err error) string {
 	switch failed := d.failed(); {
 	case failed > 0:
 		return fmt.Sprintf("NOT as promised: %d of %d checks failed.", failed, len(d.checks))
@@ -125,7 +110,7 @@ func (d *durableRestart) verdict(err error) string {
 }
 
 // say tells one step.
-func (d *durableRestart) say(format string, args ...any) {
+func (d *demonstration) say(format string, args ...any) {
 	w := d.a.stdout
 	if d.a.json {
 		w = d.a.stderr
@@ -134,7 +119,7 @@ func (d *durableRestart) say(format string, args ...any) {
 }
 
 // check records one comparison and says how it went.
-func (d *durableRestart) check(ok bool, name, format string, args ...any) {
+func (d *demonstration) check(ok bool, name, format string, args ...any) {
 	c := checkJSON{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...)}
 	d.checks = append(d.checks, c)
 	mark := "ok    "
@@ -144,46 +129,6 @@ func (d *durableRestart) check(ok bool, name, format string, args ...any) {
 	d.say("   %s %s: %s", mark, c.Name, c.Detail)
 }
 
-func (d *durableRestart) run(ctx context.Context) error {
-	d.say("1. Starting a broker on %s.", filepath.Join(d.dir, "data"))
-	if err := d.start(ctx); err != nil {
-		return err
-	}
-	d.say("2. Making topic %s, reliable with fsync on_commit: an acknowledged record is on the device;", demoDurable)
-	d.say("   and topic %s, non_reliable: records are passed to who is there and never stored.", demoVolatile)
-	if err := d.makeTopics(ctx); err != nil {
-		return err
-	}
-	d.say("3. Publishing %s to each, with a consumer at the non-reliable one.", plural(d.records, "record"))
-	if err := d.publish(ctx); err != nil {
-		return err
-	}
-	d.say("4. Killing the broker, process %d, with SIGKILL: it gets no chance to write anything more.", d.broker.cmd.Process.Pid)
-	d.broker.kill()
-	if err := d.conn.Close(); err != nil {
-		return err
-	}
-	d.say("5. Starting another broker on the same directory.")
-	if err := d.start(ctx); err != nil {
-		return err
-	}
-	d.say("6. Reading both topics from the beginning.")
-	if err := d.readBack(ctx); err != nil {
-		return err
-	}
-	d.say("7. Publishing one more record to each.")
-	if err := d.goOn(ctx); err != nil {
-		return err
-	}
-	d.say("8. Stopping the broker in good order.")
-	if err := d.conn.Close(); err != nil {
-		return err
-	}
-	err := d.broker.stop(ctx)
-	d.check(err == nil, "clean stop", "the broker ended with %s", exitText(err))
-	return nil
-}
-
 func exitText(err error) string {
 	if err == nil {
 		return "exit code 0"
@@ -191,12 +136,12 @@ func exitText(err error) string {
 	return err.Error()
 }
 
-// start starts a broker and connects to it.
-func (d *durableRestart) start(ctx context.Context) error {
+// start starts a broker on a directory and connects to it.
+func (d *demonstration) start(ctx context.Context, dataDir string, settings ...string) error {
 	d.started++
 	log := filepath.Join(d.dir, fmt.Sprintf("broker-%d.log", d.started))
 	var err error
-	if d.broker, err = startChild(d.a, filepath.Join(d.dir, "data"), log); err != nil {
+	if d.broker, err = startChild(d.a, dataDir, log, settings...); err != nil {
 		return err
 	}
 	addr, err := d.broker.address(ctx)
@@ -207,92 +152,41 @@ func (d *durableRestart) start(ctx context.Context) error {
 	return err
 }
 
-func (d *durableRestart) makeTopics(ctx context.Context) error {
-	fsync := "on_commit"
-	_, err := d.conn.Admin().CreateTopic(ctx, client.TopicSpec{Name: demoDurable, Settings: client.Settings{Fsync: &fsync}})
-	if err != nil {
-		return err
-	}
-	_, err = d.conn.Admin().CreateTopic(ctx, client.TopicSpec{Name: demoVolatile, Dispatch: client.NonReliable})
-	return err
-}
-
 func demoValue(topic string, i int) string { return fmt.Sprintf("%s record %d", topic, i) }
 
-// publish sends the records and receives those of the non-reliable topic while they pass.
-func (d *durableRestart) publish(ctx context.Context) error {
-	live, err := d.conn.Consume(ctx, demoVolatile, client.ConsumerConfig{From: client.Latest()})
-	if err != nil {
-		return err
-	}
-	defer live.Close()
-	for _, topic := range []string{demoDurable, demoVolatile} {
-		acks, err := publishAll(ctx, d.conn, topic, d.records)
-		if err != nil {
-			return err
-		}
-		d.check(acks == d.records, topic+" acknowledged", "%d of %d records", acks, d.records)
-	}
-	received := 0
-	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for received+int(live.Dropped()) < d.records {
-		m, err := live.Next(waiting)
-		if err != nil {
-			break // what is missing shows in the count
-		}
-		if strings.HasPrefix(string(m.Value), demoVolatile) {
-			received++
-		}
-	}
-	d.check(received+int(live.Dropped()) == d.records, demoVolatile+" live", "the consumer received %d records while the broker ran (%d dropped)", received, live.Dropped())
-	return nil
-}
-
 // publishAll publishes n records one after the other's enqueueing and returns how many were acknowledged.
-func publishAll(ctx context.Context, conn *client.Client, topic string, n int) (acks int, err error) {
-	p, err := conn.NewProducer(ctx, topic, client.ProducerConfig{})
+func (d *demonstration) publishAll(ctx context.Context, topic string, n int) (acks int, err error) {
+	var acked atomic.Int64
+	bar := task.NewGroup(context.WithoutCancel(ctx))
+	if isTerminal(d.a.stderr) {
+		bar.Go("progress", progress{out: d.a.stderr, state: func() (int64, int64, string) {
+			return acked.Load(), int64(n), plural(acked.Load(), "record") + " acknowledged"
+		}}.run)
+	}
+	defer func() {
+		bar.Stop()
+		_ = bar.Wait()
+	}()
+	p, err := d.conn.NewProducer(ctx, topic, client.ProducerConfig{})
 	if err != nil {
 		return 0, err
 	}
 	answers := make(chan error, n)
 	for i := range n {
-		p.Publish(ctx, record.Record{Value: []byte(demoValue(topic, i))}, func(_ client.Ack, err error) { answers <- err })
+		p.Publish(ctx, record.Record{Value: []byte(demoValue(topic, i))}, func(_ client.Ack, err error) {
+			if err == nil {
+				acked.Add(1)
+			}
+			answers <- err
+		})
 	}
 	if err := p.Close(ctx); err != nil {
 		return 0, err
 	}
 	for range n {
-		if aerr := <-answers; aerr == nil {
-			acks++
-		} else {
-			err = errors.Join(err, aerr)
-		}
+		err = errors.Join(err, <-answers)
 	}
-	return acks, err
-}
-
-// readBack compares what the second broker has with what the first acknowledged.
-func (d *durableRestart) readBack(ctx context.Context) error {
-	durable, err := readToEnd(ctx, d.conn, demoDurable, 0)
-	if err != nil {
-		return err
-	}
-	wrong := 0
-	for i, m := range durable {
-		if m.Offset != int64(i) || string(m.Value) != demoValue(demoDurable, i) {
-			wrong++
-		}
-	}
-	d.check(len(durable) == d.records && wrong == 0, demoDurable+" survived",
-		"%d of %d acknowledged records are there, in order, %d with another value or offset", len(durable), d.records, wrong)
-	// Such a topic has no end to arrive at: it is listened to for a moment.
-	volatile, err := readToEnd(ctx, d.conn, demoVolatile, 500*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	d.check(len(volatile) == 0, demoVolatile+" is empty", "%d records: nothing of a non-reliable topic is kept, as promised", len(volatile))
-	return nil
+	return int(acked.Load()), err
 }
 
 // readToEnd returns the records up to the present end of a topic with one partition or, where listen is above zero,
@@ -322,34 +216,4 @@ func readToEnd(ctx context.Context, conn *client.Client, topic string, listen ti
 			return all, err
 		}
 	}
-}
-
-// goOn publishes to both topics and checks that they work as before.
-func (d *durableRestart) goOn(ctx context.Context) error {
-	live, err := d.conn.Consume(ctx, demoVolatile, client.ConsumerConfig{From: client.Latest()})
-	if err != nil {
-		return err
-	}
-	defer live.Close()
-	for _, topic := range []string{demoDurable, demoVolatile} {
-		p, err := d.conn.NewProducer(ctx, topic, client.ProducerConfig{})
-		if err != nil {
-			return err
-		}
-		ack, err := p.PublishSync(ctx, record.Record{Value: []byte("after the restart")})
-		if err != nil {
-			return err
-		}
-		if topic == demoDurable {
-			d.check(ack.Offset == int64(d.records), topic+" goes on", "the next record has offset %d", ack.Offset)
-		}
-		if err := p.Close(ctx); err != nil {
-			return err
-		}
-	}
-	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	m, err := live.Next(waiting)
-	d.check(err == nil && string(m.Value) == "after the restart", demoVolatile+" works", "a consumer received the record")
-	return nil
 }

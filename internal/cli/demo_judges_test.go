@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,15 @@ func forget() {
 	}
 	if err != nil {
 		os.Exit(8)
+	}
+}
+
+// withoutTiers makes this process forget what it was told of the places for records beside the disk.
+func withoutTiers() {
+	for _, key := range []string{"LEVEE_VALKEY_MODE", "LEVEE_VALKEY_ADDRESSES", "LEVEE_STORAGE_MODE", "LEVEE_STORAGE_ROOT"} {
+		if err := os.Unsetenv(key); err != nil {
+			os.Exit(8)
+		}
 	}
 }
 
@@ -46,5 +56,19 @@ func TestDemoJudgesItsBroker(t *testing.T) {
 		if code != exitFailed || result.OK || result.Dir == "" || len(result.Checks) != 8 || !slices.Equal(failed, want) {
 			t.Errorf("%s: exit code %d, failed %q of %d checks, want %q: %s", how, code, failed, len(result.Checks), want, stderr)
 		}
+	}
+}
+
+// TestDemoEphemeralNodeJudgesItsBroker runs it with brokers that do without the tiers they are given: the second one has
+// nothing.
+func TestDemoEphemeralNodeJudgesItsBroker(t *testing.T) {
+	env := append(demoEnv(t, t.TempDir()), asCommand+"=without tiers")
+	out, stderr, code := runEnv(t.Context(), env, nil, "demo", "ephemeral-node", "--records", "20", "--output", "json")
+	var result demoJSON
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		t.Fatalf("%v: %s%s", err, out, stderr)
+	}
+	if code != exitFailed || result.OK || result.Dir == "" || len(result.Checks) != 1 || !strings.Contains(stderr, demoEphemeral) {
+		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +30,27 @@ func TestDemoDurableRestart(t *testing.T) {
 	var result demoJSON
 	if err := json.Unmarshal([]byte(out), &result); err != nil || code != exitDone || !result.OK || len(result.Checks) != 8 || result.Dir != "" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	}
+}
+
+// TestDemoEphemeralNode runs it with a server, where PATH has one, and with what stands in for it.
+func TestDemoEphemeralNode(t *testing.T) {
+	for _, path := range []string{os.Getenv("PATH"), t.TempDir()} {
+		dir := t.TempDir()
+		env := demoEnv(t, dir)
+		t.Setenv("PATH", path)
+		out, stderr, code := runEnv(t.Context(), env, nil, "demo", "ephemeral-node", "--records", "3000")
+		if code != exitDone || !strings.Contains(out, "SIGKILL, and deleting "+dir) || !strings.HasSuffix(out, "checks passed.\n") {
+			t.Fatalf("exit code %d:\n%s%s", code, out, stderr)
+		}
+		_, err := exec.LookPath("redis-server")
+		_, err2 := exec.LookPath("valkey-server")
+		if none := err != nil && err2 != nil; none != strings.HasPrefix(out, "Neither valkey-server nor redis-server") {
+			t.Errorf("without a server: %v; it said:\n%s", none, out)
+		}
+		if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ type frameJSON struct {
 
 // Run prints the frames.
 func (c *inspectDumpCmd) Run(a *app) error {
-	file, err := readOnly{}.Open(c.File, false)
+	file, err := vfs.ReadOnly{}.Open(c.File, false)
 	if err != nil {
 		return fault.New(kindOfIO(err), "open segment file %s: %w", c.File, err)
 	}

@@ -80,7 +80,7 @@ type foundLog struct {
 
 // Run prints what opening the logs would do.
 func (c *inspectSegmentsCmd) Run(a *app) error {
-	disk := readOnly{}
+	disk := vfs.ReadOnly{}
 	logs, err := findLogs(disk, c.Dir)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // asCommand makes this test binary act as the command itself, since demonstrations start os.Executable(): "1" as it is,
-// "broken" as one that fails at once, "forgets" and "stops badly" as one whose brokers break their promises. Without it the child would run all tests again.
+// "broken" as one that fails at once, "forgets", "stops badly" and "without tiers" as one whose brokers break their promises. Without it the child would run all tests again.
 const asCommand = "CLI_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 		os.Exit(asItIs())
 	case "stops badly":
 		os.Exit(asItIs() + 9)
+	case "without tiers":
+		withoutTiers()
+		os.Exit(asItIs())
 	case "1":
 		os.Exit(asItIs())
 	}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/leveemq/levee/internal/objstore"
+	"github.com/leveemq/levee/internal/objstore/dir"
+	"github.com/leveemq/levee/internal/tier"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -28,6 +33,14 @@ import (
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			name := filepath.Join(e.WorkDir, "levee.yaml")
+			b, err := os.ReadFile(name)
+			if err != nil {
+				return nil // a script without
+			}
+			return os.WriteFile(name, []byte(strings.ReplaceAll(string(b), "ROOT", filepath.Join(e.WorkDir, "objects"))), 0o600)
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"broker": brokerScript,
 			"levee": func(ts *testscript.TestScript, neg bool, args []string) {
@@ -44,6 +57,19 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"until":  untilScript,
+			"awaits": awaitsScript,
+			"unindex": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(os.Remove(filesOf(ts, args[0], ".index")[0]))
+			},
+			"strew": strewScript,
+			"damage": func(ts *testscript.TestScript, _ bool, args []string) { // a byte of the n-th object
+				name := nthObject(ts, args)
+				b, err := os.ReadFile(name)
+				ts.Check(err)
+				b[len(b)/3] ^= 0xff
+				ts.Check(os.WriteFile(name, b, 0o600))
+			},
+			"lose":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(os.Remove(nthObject(ts, args))) },
 			"fields": fieldsScript,
 			"fill": func(ts *testscript.TestScript, _ bool, args []string) {
 				lines, err := strconv.Atoi(args[1])
@@ -113,6 +139,65 @@ func untilScript(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("it still does not exit with %d", want)
 		}
 		<-tick.C
+	}
+}
+
+// awaitsScript runs a command until it prints what matches.
+func awaitsScript(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile(args[0])
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	end := time.Now().Add(20 * time.Second)
+	for {
+		var out, errs buffer
+		Main(context.Background(), args[2:], strings.NewReader(""), &out, &errs, []string{"LEVEE_ADDR=" + ts.Getenv("LEVEE_ADDR")})
+		if want.MatchString(out.String()) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("no %s in\n%s%s", args[0], out.String(), errs.String())
+		}
+		<-tick.C
+	}
+}
+
+// filesOf returns the files below a directory whose names end so, in order.
+func filesOf(ts *testscript.TestScript, dir, suffix string) (all []string) {
+	ts.Check(filepath.WalkDir(ts.MkAbs(dir), func(name string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && strings.HasSuffix(name, suffix) {
+			all = append(all, name)
+		}
+		return err
+	}))
+	if len(all) == 0 {
+		ts.Fatalf("no %s below %s", suffix, dir)
+	}
+	return all
+}
+
+// nthObject returns the file of the n-th object in a directory.
+func nthObject(ts *testscript.TestScript, args []string) string {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	return filesOf(ts, args[0], ".lvseg")[n]
+}
+
+// strewScript puts two objects into a store that is a directory: one of somebody else, and one that does not count.
+func strewScript(ts *testscript.TestScript, _ bool, args []string) {
+	store, err := dir.Open(dir.Config{Root: ts.MkAbs(args[0]), Exists: true})
+	ts.Check(err)
+	defer store.Close()
+	first := filesOf(ts, args[0], ".lvseg")[0]
+	key, err := filepath.Rel(ts.MkAbs(args[0]), first)
+	ts.Check(err)
+	place, name, ok := tier.ParseKey(key)
+	if !ok {
+		ts.Fatalf("%s is no key", key)
+	}
+	name.CRC++
+	for _, key := range []string{"levee/main/mine", tier.KeyOf(place, name)} {
+		_, err := store.PutIfAbsent(context.Background(), key, objstore.Bytes([]byte("x")))
+		ts.Check(err)
 	}
 }
 

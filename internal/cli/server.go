@@ -16,10 +16,13 @@ type brokerFlags struct {
 // load puts the configuration together. The flags of every command that say what to present, --tls-cert and
 // --tls-key, are the broker's own here.
 func (f *brokerFlags) load(a *app) (*config.Config, error) {
+	return a.loadConfig(f.Config, map[string]string{"data_dir": f.DataDir, "listen.grpc": f.GRPC, "listen.http": f.HTTP})
+}
+
+// loadConfig puts a configuration together from a file, the environment and those of the settings given that are not empty.
+func (a *app) loadConfig(file string, given map[string]string) (*config.Config, error) {
 	flags := map[string]string{}
-	for key, value := range map[string]string{
-		"data_dir": f.DataDir, "listen.grpc": f.GRPC, "listen.http": f.HTTP,
-	} {
+	for key, value := range given {
 		if value != "" {
 			flags[key] = value
 		}
@@ -31,7 +34,7 @@ func (f *brokerFlags) load(a *app) (*config.Config, error) {
 	if v := a.conn.TLSKey; v != a.env["LEVEE_TLS_KEY"] {
 		flags["tls.key"] = v
 	}
-	return config.Load(config.LoadOptions{File: f.Config, Env: a.environ, Flags: flags})
+	return config.Load(config.LoadOptions{File: file, Env: a.environ, Flags: flags})
 }
 
 type serverCmd struct {

@@ -26,6 +26,9 @@ type topicFlags struct {
 	RetentionBytes *byteSize `placeholder:"SIZE" help:"A partition that is larger loses its oldest segments; 0 is no limit."`
 	RetentionAge   *duration `placeholder:"D" help:"Segments that were sealed longer ago are removed; 0 is no limit."`
 	SegmentBytes   *byteSize `placeholder:"SIZE" help:"Size at which a log begins its next file."`
+
+	ObjectRetentionBytes *byteSize `placeholder:"SIZE" help:"Where segments are exported: a partition of which more is exported loses its oldest objects; 0 is no limit."`
+	ObjectRetentionAge   *duration `placeholder:"D" help:"Objects that were exported longer ago are removed; 0 is no limit."`
 }
 
 func (f *topicFlags) settings() client.Settings {
@@ -36,6 +39,7 @@ func (f *topicFlags) settings() client.Settings {
 	return client.Settings{
 		Fsync: fsync, FsyncInterval: (*time.Duration)(f.FsyncInterval), RetentionBytes: (*int64)(f.RetentionBytes),
 		RetentionAge: (*time.Duration)(f.RetentionAge), SegmentBytes: (*int64)(f.SegmentBytes),
+		ObjectRetentionBytes: (*int64)(f.ObjectRetentionBytes), ObjectRetentionAge: (*time.Duration)(f.ObjectRetentionAge),
 	}
 }
 
@@ -51,6 +55,8 @@ type topicJSON struct {
 	RetentionBytes  *int64 `json:"retention_bytes,omitempty" doc:"0 is no limit"`
 	RetentionAgeMs  *int64 `json:"retention_age_ms,omitempty" doc:"milliseconds; 0 is no limit"`
 	SegmentBytes    *int64 `json:"segment_bytes,omitempty" doc:"bytes"`
+	ObjectBytes     *int64 `json:"object_retention_bytes,omitempty" doc:"of what is exported of a partition; like the next: absent is no limit, as 0"`
+	ObjectAgeMs     *int64 `json:"object_retention_age_ms,omitempty" doc:"milliseconds"`
 	Set             string `json:"set" doc:"names of the settings that are the topic's own, with commas between; the others are the broker's defaults"`
 	CreatedMs       int64  `json:"created_ms" doc:"milliseconds since 1970, UTC"`
 }
@@ -60,6 +66,7 @@ func newTopicJSON(t client.Topic) topicJSON {
 		Name: t.Name, ID: hex.EncodeToString(t.ID), Incarnation: t.Incarnation, Partitions: t.Partitions, Dispatch: t.Dispatch,
 		FsyncIntervalMs: milliseconds(t.Effective.FsyncInterval), RetentionBytes: t.Effective.RetentionBytes,
 		RetentionAgeMs: milliseconds(t.Effective.RetentionAge), SegmentBytes: t.Effective.SegmentBytes, CreatedMs: t.Created.UnixMilli(),
+		ObjectBytes: t.Effective.ObjectRetentionBytes, ObjectAgeMs: milliseconds(t.Effective.ObjectRetentionAge),
 	}
 	if t.Effective.Fsync != nil {
 		row.Fsync = *t.Effective.Fsync
@@ -102,6 +109,12 @@ func settingLines(t client.Topic) []settingLine {
 	add("retention-bytes", set.RetentionBytes != nil, is.RetentionBytes != nil, func() string { return limitText(*is.RetentionBytes, byteSize(*is.RetentionBytes)) })
 	add("retention-age", set.RetentionAge != nil, is.RetentionAge != nil, func() string { return limitText(int64(*is.RetentionAge), duration(*is.RetentionAge)) })
 	add("segment-bytes", set.SegmentBytes != nil, is.SegmentBytes != nil, func() string { return byteSize(*is.SegmentBytes).String() })
+	add("object-retention-bytes", set.ObjectRetentionBytes != nil, is.ObjectRetentionBytes != nil, func() string {
+		return limitText(*is.ObjectRetentionBytes, byteSize(*is.ObjectRetentionBytes))
+	})
+	add("object-retention-age", set.ObjectRetentionAge != nil, is.ObjectRetentionAge != nil, func() string {
+		return limitText(int64(*is.ObjectRetentionAge), duration(*is.ObjectRetentionAge))
+	})
 	return lines
 }
 

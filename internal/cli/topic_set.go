@@ -10,7 +10,7 @@ import (
 
 type topicSetCmd struct {
 	Name    string   `arg:"" help:"The topic."`
-	Setting []string `arg:"" name:"key=value" help:"One of fsync, fsync-interval, retention-bytes, retention-age and segment-bytes, with its value; default returns it to the broker's."`
+	Setting []string `arg:"" name:"key=value" help:"One of fsync, fsync-interval, retention-bytes, retention-age, segment-bytes, object-retention-bytes and object-retention-age, with its value; default returns it to the broker's."`
 }
 
 // Help describes the command.
@@ -29,6 +29,7 @@ const unsetValue = "default"
 var wireNames = map[string]string{
 	"fsync": "fsync", "fsync-interval": "fsync_interval_ms", "retention-bytes": "retention_bytes",
 	"retention-age": "retention_age_ms", "segment-bytes": "segment_bytes",
+	"object-retention-bytes": "object_retention_bytes", "object-retention-age": "object_retention_age_ms",
 }
 
 // parse sorts the arguments into what changes and what returns to the default.
@@ -42,7 +43,7 @@ func (c *topicSetCmd) parse() (set client.Settings, unset []string, err error) {
 		case !ok || value == "":
 			return set, nil, usagef("%q is not a setting: write key=value, or key=%s", arg, unsetValue)
 		case !known:
-			return set, nil, usagef("%q is no setting that can be changed: there are fsync, fsync-interval, retention-bytes, retention-age and segment-bytes", key)
+			return set, nil, usagef("%q is no setting that can be changed: there are fsync, fsync-interval, retention-bytes, retention-age, segment-bytes, object-retention-bytes and object-retention-age", key)
 		case seen[key]:
 			return set, nil, usagef("%s is given twice", key)
 		}
@@ -78,6 +79,12 @@ func (f *topicFlags) set(key, value string) error {
 	case "retention-age":
 		f.RetentionAge = new(duration)
 		return f.RetentionAge.UnmarshalText([]byte(value))
+	case "object-retention-bytes":
+		f.ObjectRetentionBytes = new(byteSize)
+		return f.ObjectRetentionBytes.UnmarshalText([]byte(value))
+	case "object-retention-age":
+		f.ObjectRetentionAge = new(duration)
+		return f.ObjectRetentionAge.UnmarshalText([]byte(value))
 	}
 	f.SegmentBytes = new(byteSize)
 	return f.SegmentBytes.UnmarshalText([]byte(value))

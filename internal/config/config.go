@@ -23,6 +23,9 @@ type Config struct {
 	Danube       Danube
 	Limits       Limits
 	Storage      Storage
+	Tier         Tier
+	ObjectStore  ObjectStore
+	Valkey       Valkey
 	Log          Log
 	DrainTimeout time.Duration // how long a stop may wait for clients; what is queued is flushed in any case
 
@@ -87,6 +90,84 @@ type Storage struct {
 	RepairChecksumTail bool
 	StrictStart        bool // a partition that cannot be opened stops the start
 }
+
+// Tier says where sealed segments are copied to, and read from once logs have let go of them.
+type Tier struct {
+	Mode        TierMode
+	Root        string // TierLocal: empty is the data directory's storage/; TierSharedFS
+	Prefix      string // of every key
+	Cluster     string // second part of every key
+	SealAge     time.Duration
+	Parallel    int   // exports at a time
+	BytesPerSec int64 // of all exports together; 0: no limit
+	CacheBytes  int64 // of what was read of objects
+}
+
+// TierMode is the kind of place that sealed segments are copied to.
+type TierMode uint8
+
+// The kinds of place.
+const (
+	TierNone     TierMode = iota // logs alone
+	TierLocal                    // a directory of this machine
+	TierSharedFS                 // a directory that several machines mount
+	TierObjects                  // ObjectStore
+)
+
+// ObjectStore says where objects are with TierObjects, and how to get there.
+type ObjectStore struct {
+	Kind            string // s3, gcs, azure
+	Bucket          string // azure: the container
+	Endpoint        string // empty: the provider's own
+	Region          string
+	PathStyle       bool
+	CAFile          string
+	Account         string
+	AccessKey       string
+	SecretKey       string
+	SessionToken    string
+	CredentialsFile string
+	Anonymous       bool
+}
+
+// Valkey says which server holds what is only in logs yet, and what happens while it does not.
+type Valkey struct {
+	Mode           ValkeyMode
+	Server         ValkeyServer
+	Database       int
+	Prefix         string        // of every key
+	Replicas       int           // how many must have a change before it counts
+	Timeout        time.Duration // how long replicas may take; an answer may take twice as long
+	Connections    int           // for changes, to each server
+	Degrade        bool          // acknowledge what it does not have, once the metadata says so; false: refuse
+	KeepSegments   int           // without object storage: how many sealed segments stay in it; 0: what the topic keeps
+	ConfirmTimeout time.Duration // how long a publish waits for it
+}
+
+// ValkeyServer says where the servers are, and who this broker is there.
+type ValkeyServer struct {
+	Addresses        string // host:port, with commas between
+	MasterSet        string // the primary's name at the sentinels
+	Username         string
+	Password         string
+	SentinelUsername string
+	SentinelPassword string
+	TLS              bool
+	CAFile           string // empty: the system's authorities
+	CertFile         string
+	KeyFile          string
+}
+
+// ValkeyMode says how the servers act together.
+type ValkeyMode uint8
+
+// The modes.
+const (
+	ValkeyNone     ValkeyMode = iota // there is none
+	ValkeySingle                     // one primary, with replicas or without
+	ValkeySentinel                   // the addresses are of sentinels
+	ValkeyCluster
+)
 
 // Log says what is logged and how.
 type Log struct {

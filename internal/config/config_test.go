@@ -157,6 +157,31 @@ func TestConflicts(t *testing.T) {
 		{"too little in flight", map[string]string{"limits.in_flight_bytes": "1MiB"}, "limits.in_flight_bytes"},
 		{"partitions", map[string]string{"limits.partitions": "10"}, "limits.topic_partitions"},
 		{"index above segment", map[string]string{"storage.segment_bytes": "64KiB", "storage.index_interval": "128KiB"}, "storage.index_interval"},
+		{"a store in the data directory", map[string]string{"storage.mode": "local"}, ""},
+		{"a store elsewhere", map[string]string{"storage.mode": "shared_fs", "storage.root": "/mnt/x"}, ""},
+		{"a store nowhere", map[string]string{"storage.mode": "shared_fs"}, "storage.root"},
+		{"a directory for nothing", map[string]string{"storage.root": "/mnt/x"}, "storage.root"},
+		{"a bucket", map[string]string{"storage.mode": "object_store", "object_store.kind": "s3", "object_store.bucket": "b"}, ""},
+		{"a bucket of no kind", map[string]string{"storage.mode": "object_store"}, "object_store.kind"},
+		{"a bucket for nothing", map[string]string{"object_store.bucket": "b"}, "object_store.kind"},
+		{"no write buffer", map[string]string{"valkey.replicas": "2"}, ""},
+		{"a server for nothing", map[string]string{"valkey.addresses": "a:1"}, "valkey.mode"},
+		{"a password for nothing", map[string]string{"valkey.password": "x"}, "valkey.mode"},
+		{"a server", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1"}, ""},
+		{"no server", map[string]string{"valkey.mode": "single"}, "valkey.addresses"},
+		{"two servers", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1,b:1"}, "valkey.addresses"},
+		{"sentinels", map[string]string{"valkey.mode": "sentinel", "valkey.addresses": "a:1, b:1", "valkey.master_set": "m", "valkey.sentinel_password": "x"}, ""},
+		{"sentinels of nobody", map[string]string{"valkey.mode": "sentinel", "valkey.addresses": "a:1"}, "valkey.master_set"},
+		{"a name without sentinels", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.master_set": "m"}, "valkey.master_set"},
+		{"a password without sentinels", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.sentinel_password": "x"}, "valkey.sentinel_username"},
+		{"a cluster", map[string]string{"valkey.mode": "cluster", "valkey.addresses": "a:1,b:1"}, ""},
+		{"a cluster's database", map[string]string{"valkey.mode": "cluster", "valkey.addresses": "a:1", "valkey.database": "1"}, "valkey.database"},
+		{"authorities without TLS", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.ca_file": "x"}, "valkey.tls"},
+		{"half a certificate", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.tls": "true", "valkey.cert_file": "x"}, "valkey.cert_file"},
+		{"segments without objects", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.keep_segments": "3"}, ""},
+		{"segments beside objects", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.keep_segments": "3", "storage.mode": "local"}, "valkey.keep_segments"},
+		{"too little time", map[string]string{"valkey.mode": "single", "valkey.addresses": "a:1", "valkey.confirm_timeout": "100ms"}, "valkey.confirm_timeout"},
+		{"a bucket and a directory", map[string]string{"storage.mode": "object_store", "object_store.kind": "s3", "storage.root": "/mnt/x"}, "storage.root"},
 	} {
 		cfg, err := Load(LoadOptions{Flags: c.flags})
 		if err == nil {
@@ -170,6 +195,57 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("%s: want one problem about %s, got %v", c.name, c.key, err)
 		case c.key != "" && !strings.Contains(err.Error(), "allowed: "):
 			t.Errorf("%s: does not say what is allowed: %v", c.name, err)
+		}
+	}
+}
+
+func TestValkey(t *testing.T) {
+	c, err := Load(LoadOptions{Flags: map[string]string{
+		"valkey.mode": "sentinel", "valkey.addresses": "a:1, [::1]:2,c.example:3", "valkey.master_set": "m", "valkey.on_failure": "degrade",
+		"valkey.replicas": "1", "valkey.timeout": "300ms", "valkey.confirm_timeout": "2s",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &c.Valkey
+	if got := strings.Join(v.AddressList(), " "); got != "a:1 [::1]:2 c.example:3" {
+		t.Errorf("addresses %s", got)
+	}
+	if v.Mode != ValkeySentinel || v.Server.MasterSet != "m" || !v.Degrade || v.Replicas != 1 || v.Timeout != 300*time.Millisecond || v.ConfirmTimeout != 2*time.Second ||
+		v.Connections != 2 || v.Prefix != "levee" || v.KeepSegments != 0 {
+		t.Errorf("%+v", v)
+	}
+	for _, bad := range []string{"a", "a:0", ":1", "a:1,", "a:1;b:2", ",", "a:1,,b:1"} {
+		if _, err := Load(LoadOptions{Flags: map[string]string{"valkey.mode": "cluster", "valkey.addresses": bad}}); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+// Secrets are taken and shown to nobody.
+func TestSecrets(t *testing.T) {
+	cfg, err := Load(LoadOptions{
+		Flags: map[string]string{
+			"storage.mode": "object_store", "object_store.kind": "s3", "object_store.bucket": "b",
+			"valkey.mode": "sentinel", "valkey.addresses": "a:1", "valkey.master_set": "m",
+		},
+		Env: []string{"LEVEE_OBJECT_STORE_SECRET_KEY=hush", "LEVEE_VALKEY_PASSWORD=hush", "LEVEE_VALKEY_SENTINEL_PASSWORD=hush"},
+	})
+	if err != nil || cfg.ObjectStore.SecretKey != "hush" || cfg.Valkey.Server.Password != "hush" || cfg.Valkey.Server.SentinelPassword != "hush" {
+		t.Fatalf("%+v, %v", cfg, err)
+	}
+	for _, s := range cfg.Entries() {
+		if strings.Contains(s.Value, "hush") {
+			t.Errorf("%s shows %s", s.Key, s.Value)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "levee.yaml")
+	if err := os.WriteFile(file, []byte("object_store:\n  secret_key: \"hush\\u0001\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []LoadOptions{{Env: []string{"LEVEE_OBJECT_STORE_SECRET_KEY=hush\x01"}}, {File: file}} {
+		if _, err := Load(o); err == nil || strings.Contains(err.Error(), "hush") || !strings.Contains(err.Error(), "object_store.secret_key") {
+			t.Errorf("%v", err)
 		}
 	}
 }

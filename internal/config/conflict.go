@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"strings"
 )
 
 // conflicts returns what is wrong with values that are each allowed by themselves.
@@ -19,6 +20,7 @@ func (c *Config) conflicts() []Problem {
 	}
 	c.listenConflicts(refuse)
 	c.sizeConflicts(refuse)
+	c.valkeyConflicts(refuse)
 	return out
 }
 
@@ -74,4 +76,66 @@ func (c *Config) sizeConflicts(refuse func(key, format string, args ...any)) {
 	if s.IndexInterval > s.SegmentBytes {
 		refuse("storage.index_interval", "allowed: at most storage.segment_bytes, %s", FormatSize(s.SegmentBytes))
 	}
+	switch t := &c.Tier; {
+	case t.Mode == TierSharedFS && t.Root == "":
+		refuse("storage.root", "storage.mode is shared_fs; allowed: a directory that is there")
+	case t.Root != "" && t.Mode != TierLocal && t.Mode != TierSharedFS:
+		refuse("storage.root", "storage.mode is neither local nor shared_fs; allowed: nothing")
+	case t.Mode == TierObjects && c.ObjectStore.Kind == "":
+		refuse("object_store.kind", "storage.mode is object_store; allowed: s3, gcs, azure")
+	case t.Mode != TierObjects && c.ObjectStore != (ObjectStore{}):
+		refuse("object_store.kind", "storage.mode is not object_store, which what begins with object_store is for; allowed: nothing")
+	}
+}
+
+func (c *Config) valkeyConflicts(refuse func(key, format string, args ...any)) {
+	v := &c.Valkey
+	s := &v.Server
+	if v.Mode == ValkeyNone {
+		if *s != (ValkeyServer{}) {
+			refuse("valkey.mode", "is none, and other settings say where a server is and how to get there; allowed: single, sentinel, cluster, or none without them")
+		}
+		return
+	}
+	switch n := len(v.AddressList()); {
+	case n == 0:
+		refuse("valkey.addresses", "valkey.mode is not none; allowed: host:port")
+	case n > 1 && v.Mode == ValkeySingle:
+		refuse("valkey.addresses", "valkey.mode is single; allowed: one address")
+	}
+	switch {
+	case v.Mode == ValkeySentinel && s.MasterSet == "":
+		refuse("valkey.master_set", "valkey.mode is sentinel; allowed: the name of the primary at the sentinels")
+	case v.Mode != ValkeySentinel && s.MasterSet != "":
+		refuse("valkey.master_set", "valkey.mode is not sentinel; allowed: nothing")
+	}
+	if v.Mode != ValkeySentinel && (s.SentinelUsername != "" || s.SentinelPassword != "") {
+		refuse("valkey.sentinel_username", "valkey.mode is not sentinel; allowed: no name and no password at the sentinels")
+	}
+	if v.Mode == ValkeyCluster && v.Database != 0 {
+		refuse("valkey.database", "valkey.mode is cluster; allowed: 0")
+	}
+	if !s.TLS && (s.CAFile != "" || s.CertFile != "" || s.KeyFile != "") {
+		refuse("valkey.tls", "files of certificates are given; allowed: true, or none of them")
+	}
+	if (s.CertFile == "") != (s.KeyFile == "") {
+		refuse("valkey.cert_file", "a certificate and its key go together; allowed: both valkey.cert_file and valkey.key_file, or neither")
+	}
+	if v.KeepSegments > 0 && c.Tier.Mode != TierNone {
+		refuse("valkey.keep_segments", "storage.mode is not none: what object storage has goes from the write buffer; allowed: 0")
+	}
+	if v.ConfirmTimeout < v.Timeout {
+		refuse("valkey.confirm_timeout", "allowed: at least valkey.timeout, %s", FormatDuration(v.Timeout))
+	}
+}
+
+// AddressList returns the addresses, one by one.
+func (v *Valkey) AddressList() []string {
+	var list []string
+	for part := range strings.SplitSeq(v.Server.Addresses, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
 }

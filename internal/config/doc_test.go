@@ -77,6 +77,7 @@ the broker it connects to. Where the two differ, give them different environment
 | unit | is written as |
 |---|---|
 | address | ` + "`host:port`" + `; port 0 takes a free one; an empty host is every interface |
+| addresses | ` + "`host:port`" + ` of servers to connect to, several with a comma between |
 | boolean | ` + "`true` or `false`" + ` |
 | count | a whole number |
 | duration | numbers with units ` + "`ns`, `us`, `ms`, `s`, `m`, `h`" + `, also after whole days: ` + "`250ms`, `1h30m`, `7d`" + ` |
@@ -99,7 +100,9 @@ Settings are also checked against each other:
 * ` + "`limits.record_bytes`" + ` is at least 1KiB below ` + "`limits.batch_bytes`" + `, which neither ` + "`limits.decompressed_bytes`" + ` nor
   ` + "`limits.in_flight_bytes`" + ` may be below;
 * ` + "`limits.topic_partitions`" + ` is at most ` + "`limits.partitions`" + `;
-* ` + "`storage.index_interval`" + ` is at most ` + "`storage.segment_bytes`" + `.
+* ` + "`storage.index_interval`" + ` is at most ` + "`storage.segment_bytes`" + `;
+* what begins with ` + "`valkey`" + ` and says where servers are is for a ` + "`valkey.mode`" + ` other than none, which needs it; certificates need
+  ` + "`valkey.tls`" + `; ` + "`valkey.keep_segments`" + ` is for ` + "`storage.mode: none`" + `.
 `
 
 func page() string {

@@ -34,6 +34,9 @@ func table(c *Config) []key {
 	rows := append(general(c), limits(&c.Limits)...)
 	rows = append(rows, topics(&c.Storage)...)
 	rows = append(rows, storage(&c.Storage)...)
+	rows = append(rows, tiers(&c.Tier)...)
+	rows = append(rows, objectStore(&c.ObjectStore)...)
+	rows = append(rows, valkey(&c.Valkey)...)
 	return append(rows,
 		key{"log.level", "", "info", "The least important lines that are logged.", logLevel(&c.Log.Level)},
 		key{"log.format", "", "text", "Log lines as key=value text, or as one JSON object each.", logFormat(&c.Log.Format)},
@@ -102,5 +105,64 @@ func storage(s *Storage) []key {
 		{"storage.verify_all_on_open", "", "false", "Read every segment in full at start, not only the newest of each partition.", boolean{&s.VerifyAllOnOpen}},
 		{"storage.repair_checksum_tail", "", "false", "Cut a damaged batch at the end of a log that would otherwise be refused. What is cut is kept in salvage/.", boolean{&s.RepairChecksumTail}},
 		{"storage.strict_start", "", "false", "A partition that cannot be opened stops the start. Without it, that partition alone is unavailable.", boolean{&s.StrictStart}},
+	}
+}
+
+func tiers(t *Tier) []key {
+	return []key{
+		{"storage.mode", "", "none", "Where sealed segments are copied to, so that the log may let go of them and records outlive its disk. none: nowhere. local: a directory of this machine. shared_fs: a directory that several machines mount. object_store: a bucket, see object_store.kind.",
+			tierMode(&t.Mode)},
+		{"storage.root", "", "", "local and shared_fs: the directory. shared_fs needs it, and it must be there; empty with local: storage/ in data_dir.", path{&t.Root, false}},
+		{"storage.prefix", "", "levee", "What the names of all objects begin with.", objectPrefix{&t.Prefix}},
+		{"storage.cluster", "", "main", "What stands behind the prefix: clusters that share a place need different ones.", objectPart{&t.Cluster}},
+		{"storage.seal_age", "", "10m", "A segment that holds records and was begun so long ago is sealed and copied, however small it is: it bounds in time what is only in the log.",
+			duration{&t.SealAge, time.Second, day, ""}},
+		{"storage.export_parallel", "", "4", "Segments copied at a time.", count{&t.Parallel, 1, 1000, ""}},
+		{"storage.export_rate", "", "0", "Bytes a second of all copies together.", size[int64]{&t.BytesPerSec, 64 * kib, 1 << 40, "no limit"}},
+		{"storage.cold_cache_bytes", "", "64MiB", "Memory for what was read of copies.", size[int64]{&t.CacheBytes, 4 * mib, 1 << 40, ""}},
+	}
+}
+
+func objectStore(o *ObjectStore) []key {
+	return []key{
+		{"object_store.kind", "", "", "With storage.mode object_store: s3 (and whatever speaks its protocol), gcs or azure.", choice[string]{&o.Kind, []word[string]{{"", ""}, {"s3", "s3"}, {"gcs", "gcs"}, {"azure", "azure"}}}},
+		{"object_store.bucket", "", "", "The bucket, which has to exist; azure: the container.", text{&o.Bucket, false}},
+		{"object_store.endpoint", "", "", "URL of the service. Empty: the provider's own.", text{&o.Endpoint, false}},
+		{"object_store.region", "", "", "s3: the bucket's region.", text{&o.Region, false}},
+		{"object_store.path_style", "", "false", "s3: the bucket stands in the path of URLs and not in the host's name, as most services of one's own want it.", boolean{&o.PathStyle}},
+		{"object_store.ca_file", "", "", "s3: PEM file with the authorities that signed the service's certificate.", path{&o.CAFile, false}},
+		{"object_store.account", "", "", "azure: the storage account.", text{&o.Account, false}},
+		{"object_store.access_key", "", "", "s3: id of the key. Without keys they are looked for where the provider's tools look.", text{&o.AccessKey, false}},
+		{"object_store.secret_key", "", "", "s3: the key; azure: the account's key. Better in the environment than in a file.", text{&o.SecretKey, true}},
+		{"object_store.session_token", "", "", "s3: what belongs to a key that is lent.", text{&o.SessionToken, true}},
+		{"object_store.credentials_file", "", "", "gcs: file with the service account's key.", path{&o.CredentialsFile, false}},
+		{"object_store.anonymous", "", "false", "gcs: send no credentials at all, as to an emulator.", boolean{&o.Anonymous}},
+	}
+}
+
+func valkey(v *Valkey) []key {
+	s := &v.Server
+	return []key{
+		{"valkey.mode", "", "none", "How the Valkey or Redis servers act together that hold every record until object storage has it, so that it outlives the broker's disk. none: there are none, and records are acknowledged by the log alone. single: one primary. sentinel: the addresses are of sentinels, which name the primary. cluster: a cluster.",
+			choice[ValkeyMode]{&v.Mode, []word[ValkeyMode]{{"none", ValkeyNone}, {"single", ValkeySingle}, {"sentinel", ValkeySentinel}, {"cluster", ValkeyCluster}}}},
+		{"valkey.addresses", "", "", "Where they are; with single one address.", addresses{&s.Addresses}},
+		{"valkey.master_set", "", "", "sentinel: the primary's name there.", text{&s.MasterSet, false}},
+		{"valkey.username", "", "", "The user of its access lists; empty: the default one.", text{&s.Username, false}},
+		{"valkey.password", "", "", "The password. Better in the environment than in a file.", text{&s.Password, true}},
+		{"valkey.sentinel_username", "", "", "The user at the sentinels.", text{&s.SentinelUsername, false}},
+		{"valkey.sentinel_password", "", "", "The password at the sentinels.", text{&s.SentinelPassword, true}},
+		{"valkey.tls", "", "false", "Connect with TLS, also to sentinels.", boolean{&s.TLS}},
+		{"valkey.ca_file", "", "", "PEM file with the authorities that signed the servers' certificates; empty: the system's.", path{&s.CAFile, false}},
+		{"valkey.cert_file", "", "", "PEM file with the certificate that this broker shows. It is read again for every connection.", path{&s.CertFile, false}},
+		{"valkey.key_file", "", "", "PEM file with the private key of valkey.cert_file.", path{&s.KeyFile, false}},
+		{"valkey.database", "", "0", "The number of the database; a cluster has 0 only.", count{&v.Database, 0, 1 << 20, ""}},
+		{"valkey.prefix", "", "levee", "What every key begins with. Brokers that share a server need different ones: two with the same take each other's partitions.", objectPart{&v.Prefix}},
+		{"valkey.replicas", "", "0", "How many replicas must have a record before it is acknowledged.", count{&v.Replicas, 0, 100, ""}},
+		{"valkey.timeout", "", "1s", "How long replicas may take to confirm. An answer, and what is sent for it, may take twice as long; then the connection is given up.", duration{&v.Timeout, 10 * time.Millisecond, time.Minute, ""}},
+		{"valkey.connections", "", "2", "Connections that carry records, to each server.", count{&v.Connections, 1, 64, ""}},
+		{"valkey.on_failure", "", "reject", "While the write buffer does not confirm. reject: publishes fail, or end with an unknown outcome, and nothing is acknowledged that it does not have. degrade: they are acknowledged by the log alone, once the metadata says from which offset on a lost disk loses records. Without an object store that is known nowhere else: after a lost disk, every partition waits for an operator.",
+			choice[bool]{&v.Degrade, []word[bool]{{"reject", false}, {"degrade", true}}}},
+		{"valkey.keep_segments", "", "0", "Only where storage.mode is none: how many sealed segments of a partition stay in the write buffer. Older ones are then lost with the broker's disk.", count{&v.KeepSegments, 1, 1_000_000, "all that the topic's retention keeps"}},
+		{"valkey.confirm_timeout", "", "5s", "How long a publish waits for the write buffer before its outcome is unknown.", duration{&v.ConfirmTimeout, 10 * time.Millisecond, 10 * time.Minute, ""}},
 	}
 }

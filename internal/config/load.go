@@ -40,6 +40,9 @@ func (l *loader) set(k key, text string, from Origin, source func() string) {
 		if text == "" {
 			p.Message = "is empty; " + p.Message
 		}
+		if isSecret(k.value) {
+			p.Value, source = notShown, nil
+		}
 		if source != nil {
 			p.Source = source()
 		}

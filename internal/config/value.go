@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/leveemq/levee/internal/seglog"
 )
@@ -98,6 +99,28 @@ func (v reachable) set(text string) error {
 		var checked string
 		if err := (address{&checked}).set(text); err != nil || strings.HasPrefix(text, ":") || strings.HasSuffix(text, ":0") {
 			return errRefused
+		}
+	}
+	*v.p = text
+	return nil
+}
+
+// addresses are of servers that this broker connects to, or none.
+type addresses struct{ p *string }
+
+func (v addresses) unit() string { return "addresses" }
+func (v addresses) text() string { return *v.p }
+func (v addresses) allowed() string {
+	return "host:port with a host and a port from 1 to 65535, several with a comma between, or nothing"
+}
+
+func (v addresses) set(text string) error {
+	if text != "" {
+		for part := range strings.SplitSeq(text, ",") {
+			var checked string
+			if err := (reachable{&checked}).set(strings.TrimSpace(part)); err != nil || checked == "" {
+				return errRefused
+			}
 		}
 	}
 	*v.p = text
@@ -211,6 +234,83 @@ func fsyncMode(p *seglog.Mode) value {
 	return choice[seglog.Mode]{p, []word[seglog.Mode]{
 		{"on_commit", seglog.OnCommit}, {"periodic", seglog.Periodic}, {"none", seglog.None},
 	}}
+}
+
+func tierMode(p *TierMode) value {
+	return choice[TierMode]{p, []word[TierMode]{{"none", TierNone}, {"local", TierLocal}, {"shared_fs", TierSharedFS}, {"object_store", TierObjects}}}
+}
+
+// text is any text in one line. One that is secret is never shown.
+type text struct {
+	p      *string
+	secret bool
+}
+
+func (v text) unit() string { return "text" }
+
+func (v text) text() string {
+	if v.secret && *v.p != "" {
+		return notShown
+	}
+	return *v.p
+}
+
+const notShown = "(not shown)"
+
+// isSecret reports whether a value is never shown.
+func isSecret(v value) bool {
+	t, ok := v.(text)
+	return ok && t.secret
+}
+
+func (v text) allowed() string { return "one line of text" }
+
+func (v text) set(s string) error {
+	if strings.ContainsFunc(s, unicode.IsControl) || len(s) > 4096 {
+		return errRefused
+	}
+	*v.p = s
+	return nil
+}
+
+// objectPart is one part of the names of objects.
+type objectPart struct{ p *string }
+
+func (v objectPart) unit() string    { return "name" }
+func (v objectPart) text() string    { return *v.p }
+func (v objectPart) allowed() string { return "letters, digits, - and _, up to 63" }
+
+func (v objectPart) set(text string) error {
+	if text == "" || !isObjectPart(text) {
+		return errRefused
+	}
+	*v.p = text
+	return nil
+}
+
+func isObjectPart(s string) bool {
+	return len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
+}
+
+// objectPrefix is parts between slashes, or nothing.
+type objectPrefix struct{ p *string }
+
+func (v objectPrefix) unit() string { return "name" }
+func (v objectPrefix) text() string { return *v.p }
+func (v objectPrefix) allowed() string {
+	return "parts of letters, digits, - and _, with / between them, or \"\" for none"
+}
+
+func (v objectPrefix) set(text string) error {
+	if text != "" {
+		for part := range strings.SplitSeq(text, "/") {
+			if part == "" || !isObjectPart(part) {
+				return errRefused
+			}
+		}
+	}
+	*v.p = text
+	return nil
 }
 
 func logLevel(p *slog.Level) value {

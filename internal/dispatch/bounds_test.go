@@ -212,8 +212,15 @@ func TestKeysAreSpread(t *testing.T) {
 	}
 }
 
-// BenchmarkKeyed is one record with a key read, handed out and acknowledged, with ten consumers.
+// BenchmarkKeyed is one record with a key read, handed out and acknowledged, with ten consumers, behind so many others that
+// wait.
 func BenchmarkKeyed(b *testing.B) {
+	for _, ahead := range []int{0, 10_000} {
+		b.Run(fmt.Sprint(ahead), func(b *testing.B) { benchmarkKeyed(b, int64(ahead)) })
+	}
+}
+
+func benchmarkKeyed(b *testing.B, ahead int64) {
 	set, _ := cursor.NewSet(cursor.State{})
 	d := New(Config{Type: KeyShared, AckTimeout: time.Minute}, set, nil)
 	for id := range 10 {
@@ -232,18 +239,25 @@ func BenchmarkKeyed(b *testing.B) {
 		}
 		d.Step(Now{}, &Event{Kind: Ack, Ranges: ranges})
 	}
-	b.ReportAllocs()
-	for range (b.N + 99) / 100 {
+	read := func() {
 		for i := range items {
 			items[i] = Item{From: next, To: next, Bytes: 100, Key: uint64(r.IntN(1000)), HasKey: true}
 			next++
 		}
 		take(d.Step(Now{}, &Event{Kind: Read, Items: items, Next: next}))
-		for id := range 10 {
-			take(d.Step(Now{}, &Event{Kind: Ask, Consumer: ConsumerID(id + 1), Bytes: 1 << 20}))
+	}
+	for next < ahead {
+		read()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range (b.N + 99) / 100 {
+		read()
+		for id := 0; d.Stats().LookAhead > ahead; id = (id + 1) % 10 { // each has something within ten turns
+			take(d.Step(Now{}, &Event{Kind: Ask, Consumer: ConsumerID(id + 1), Bytes: 2_000}))
 		}
 	}
-	if set.Position() != next {
-		b.Fatalf("position %d of %d", set.Position(), next)
+	if left := d.Stats().LookAhead; next-left != set.Position()+set.Settled() {
+		b.Fatalf("%d of %d are settled, %d wait", set.Position()+set.Settled(), next, left)
 	}
 }

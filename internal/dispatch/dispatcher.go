@@ -71,7 +71,7 @@ const maxPoisoning = 1000
 // New returns a dispatcher that goes on from a cursor. counts say how often unsettled records were handed out before,
 // in the order of offsets.
 func New(cfg Config, set *cursor.Set, counts []cursor.Count) *Dispatcher {
-	d := &Dispatcher{stock: stock{cfg: cfg.withDefaults(), set: set, failed: -1, expiry: -1, far: newFar()}, next: set.Position()}
+	d := &Dispatcher{stock: stock{cfg: cfg.WithDefaults(), set: set, failed: -1, expiry: -1, far: newFar()}, next: set.Position()}
 	d.blocked = -1
 	d.members.init()
 	d.keys.init()
@@ -226,7 +226,7 @@ func (d *stock) running() bool {
 // reconfigure changes the configuration, but not the type. Records that the old one stopped at are judged again.
 func (d *Dispatcher) reconfigure(cfg Config) {
 	cfg.Type, cfg.AtMostOnce = d.cfg.Type, d.cfg.AtMostOnce
-	d.cfg = cfg.withDefaults()
+	d.cfg = cfg.WithDefaults()
 	if d.failed >= 0 && d.cfg.SkipTrimmed {
 		d.trimmed(d.failed)
 	}

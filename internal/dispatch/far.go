@@ -95,6 +95,10 @@ func (d *Dispatcher) scanned(now Now, items []Item) {
 		return // asked for before a rewind, or twice
 	}
 	d.far.remove(number)
+	if d.cfg.AtMostOnce {
+		start := number * cursor.BlockSize
+		d.passed(start, min(start+cursor.BlockSize, d.next), items)
+	}
 	for i := range items {
 		it := &items[i]
 		off := it.From
@@ -115,6 +119,27 @@ func (d *Dispatcher) scanned(now Now, items []Item) {
 			continue
 		}
 		d.delay(now, it)
+	}
+}
+
+// passed settles what is not among the items from an offset up to an end and should be: what was read once was kept for some
+// time only.
+func (d *stock) passed(at, end int64, items []Item) {
+	for i := range items {
+		d.gone(at, min(items[i].From, end)-1)
+		at = max(at, items[i].To+1)
+	}
+	d.gone(at, end-1)
+}
+
+// gone settles those offsets of a range of which nothing is known here.
+func (d *stock) gone(from, to int64) {
+	for off := d.set.Next(from); off <= to; off = d.set.Next(off + 1) {
+		if n := d.held.from(off); n != nil && n.from <= off || d.ahead.has(off) {
+			continue
+		}
+		d.set.Add(off, off)
+		d.emit(Effect{Kind: Passed, From: off, To: off})
 	}
 }
 

@@ -9,6 +9,7 @@ type index struct {
 	pages []*page // none is empty
 	free  *page
 	size  int
+	near  int // the page that was looked at last: most offsets come in order
 }
 
 const pageSize = 64
@@ -18,6 +19,9 @@ type page struct {
 	nodes [pageSize]*node
 	next  *page // free ones
 }
+
+// end is the last offset of a page.
+func (p *page) end() int64 { return p.nodes[p.n-1].to }
 
 func (x *index) first() *node {
 	if x.size == 0 {
@@ -38,13 +42,15 @@ func (x *index) last() *node {
 func (x *index) seek(off int64) (pg, at int) {
 	if n := len(x.pages); n == 0 {
 		return 0, 0
-	} else if p := x.pages[0]; off <= p.nodes[p.n-1].to {
+	} else if off <= x.pages[0].end() {
 		pg = 0
+	} else if off > x.pages[n-1].end() {
+		return n, 0
+	} else if k := x.near; k > 0 && k < n && off <= x.pages[k].end() && off > x.pages[k-1].end() {
+		pg = k
 	} else {
-		pg = sort.Search(n, func(i int) bool { p := x.pages[i]; return off <= p.nodes[p.n-1].to })
-		if pg == n {
-			return pg, 0
-		}
+		pg = sort.Search(n, func(i int) bool { return off <= x.pages[i].end() })
+		x.near = pg
 	}
 	p := x.pages[pg]
 	if off <= p.nodes[0].to {

@@ -138,9 +138,9 @@ func (ks *keys) find(k *key, filters bool, size int64) (c *consumer, large bool)
 
 // reroute finds out who may be handed the next record of a key, if anybody.
 func (d *stock) reroute(k *key) {
-	d.unroute(k)
 	n := k.queue.first()
 	if n == nil || n.place != placeReady || d.cfg.KeyInFlight > 0 && k.inFlight >= d.cfg.KeyInFlight {
+		d.unroute(k)
 		return // it holds back the others
 	}
 	if k.owned != d.steps || d.members.limit > 0 {
@@ -154,13 +154,19 @@ func (d *stock) reroute(k *key) {
 		}
 	}
 	if k.owner == nil || k.inFlight > 0 && k.holder != k.owner {
+		d.unroute(k)
 		return
 	}
-	k.home, k.head, k.class = k.owner, n, 1
+	class := 1
 	if n.count > 0 {
-		k.class = 0
+		class = 0
 	}
-	k.home.keyed[k.class].insert(n)
+	if k.home == k.owner && k.head == n && k.class == class {
+		return // as most often: a record came behind, or one was settled
+	}
+	d.unroute(k)
+	k.home, k.head, k.class = k.owner, n, class
+	k.home.keyed[class].insert(n)
 	d.routed++
 }
 
@@ -230,7 +236,10 @@ func (q *queue) insert(n *node) {
 }
 
 func (q *queue) remove(n *node) {
-	at := q.find(n.from)
+	at := q.start // as most often
+	if at >= len(q.nodes) || q.nodes[at] != n {
+		at = q.find(n.from)
+	}
 	if at >= len(q.nodes) || q.nodes[at] != n {
 		panic("dispatch: BUG: a node is not in the queue of its key")
 	}

@@ -142,10 +142,10 @@ func (d *Dispatcher) join(id ConsumerID, m Member) {
 	if d.cfg.Type != KeyShared {
 		m.Filters = nil
 	}
-	hadFilters := d.members.filter > 0
+	needed := d.NeedsKeys()
 	c := &consumer{id: id, m: m, beat: d.now.Mono}
 	d.members.add(c)
-	if d.cfg.Type == KeyShared && d.members.filter > 0 && !hadFilters {
+	if d.NeedsKeys() && !needed {
 		d.rewind() // what was read came without the text of keys
 	}
 	d.settleMembers()
@@ -225,8 +225,11 @@ func (d *Dispatcher) Holders(yield func(Holder) bool) {
 	}
 }
 
-// NeedsKeys reports whether items must come with the text of their keys.
-func (d *Dispatcher) NeedsKeys() bool { return d.members.filter > 0 }
+// NeedsKeys reports whether items must come with the text of their keys: somebody filters by it, or may later, when what
+// was read cannot be read again.
+func (d *Dispatcher) NeedsKeys() bool {
+	return d.members.filter > 0 || d.cfg.AtMostOnce && d.cfg.Type == KeyShared
+}
 
 // clampOffset keeps sums of offsets from running over.
 func clampOffset(off int64) int64 { return min(off, math.MaxInt64/4) }

@@ -336,6 +336,8 @@ func (m *model) effect(f *Effect) {
 		m.poison(f, Drop)
 	case Blocked:
 		m.poison(f, Block)
+	case Passed:
+		m.fail("%s: all is kept here", effectText(*f))
 	case Active:
 		if f.Consumer != m.active {
 			m.fail("active is %d, not %d", f.Consumer, m.active)
@@ -391,7 +393,7 @@ func (m *model) may(x *msg, c *modelConsumer, must bool) string {
 	}
 	if k := m.s.d.keys.byHash[hashKey(x.key)]; k == nil {
 		return "its key is not known"
-	} else if owner, _ := m.s.d.keys.find(k, m.s.d.NeedsKeys(), msgSize); owner == nil || owner.id != c.id {
+	} else if owner, _ := m.s.d.keys.find(k, m.s.d.members.filter > 0, msgSize); owner == nil || owner.id != c.id {
 		return "its key is not the consumer's"
 	}
 	matches := len(c.m.Filters) == 0

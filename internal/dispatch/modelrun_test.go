@@ -37,7 +37,7 @@ func (draw drawer) config() Config {
 	if cfg.Type != KeyShared && draw(2) == 0 {
 		cfg.LookAhead = Window{5, 100}
 	}
-	return cfg.withDefaults()
+	return cfg.WithDefaults()
 }
 
 // modelRun drives a dispatcher and the model.

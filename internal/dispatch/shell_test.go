@@ -200,6 +200,8 @@ func effectText(f Effect) string {
 		return "skipped " + rangeText(f.From, f.To)
 	case LostRange:
 		return "lost " + rangeText(f.From, f.To)
+	case Passed:
+		return "passed " + rangeText(f.From, f.To)
 	}
 	return fmt.Sprintf("unknown effect %+v", f)
 }

@@ -49,21 +49,22 @@ type Backoff struct {
 // Config is what a subscription is like. Zeros of windows, MaxDelayed and MaxSpan stand for the defaults.
 type Config struct {
 	Type          Type
-	AtMostOnce    bool          // what is handed out is settled
+	AtMostOnce    bool          // what is handed out is settled, and what was read is not there to be read again
 	AckTimeout    time.Duration // 0: none
 	MaxDeliveries int32         // 0: no limit
 	Backoff       Backoff
 	Poison        Poison
 	Consumer      Window // what one consumer may hold; 1,000 messages, 16 MiB
 	Total         Window // what may be handed out and not settled; 50,000 messages, 256 MiB
-	LookAhead     Window // what is read before it is asked for; 20,000 messages, 8 MiB
+	LookAhead     Window // what is read before it is asked for; 20,000 messages, 2 MiB, 8 MiB with keys that wait for their consumer
 	KeyInFlight   int    // messages of one key with its consumer; 0: no limit
 	MaxDelayed    int    // delayed records known one by one; 50,000
 	MaxSpan       int64  // how far above the position records are handed out; 16,777,216
 	SkipTrimmed   bool   // what was trimmed is skipped; otherwise the subscription fails
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns c with its zeros replaced.
+func (c Config) WithDefaults() Config {
 	window := func(w *Window, messages int, bytes int64) {
 		if w.Messages <= 0 {
 			w.Messages = messages
@@ -74,7 +75,10 @@ func (c Config) withDefaults() Config {
 	}
 	window(&c.Consumer, 1000, 16<<20)
 	window(&c.Total, 50_000, 256<<20)
-	window(&c.LookAhead, 20_000, 8<<20)
+	if c.Type == KeyShared {
+		window(&c.LookAhead, 20_000, 8<<20)
+	}
+	window(&c.LookAhead, 20_000, 2<<20)
 	if c.MaxDelayed <= 0 {
 		c.MaxDelayed = 50_000
 	}
@@ -170,6 +174,7 @@ const (
 	Failed                             // From, where it would read on, To, the oldest; Consumer 0: all end
 	Skipped                            // From, To: trimmed
 	LostRange                          // From, To
+	Passed                             // From, To: delayed, and not kept until their time; at most once only
 )
 
 // Effect is one thing to be done.

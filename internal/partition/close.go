@@ -13,7 +13,7 @@ func (p *Partition) Apply(ctx context.Context, s Settings) error {
 	if err := p.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer p.giveTurn()
+	defer p.turn.Give()
 	p.mu.Lock()
 	old := p.mu.settings
 	p.mu.settings = s
@@ -48,7 +48,7 @@ func (p *Partition) Unload(ctx context.Context) error {
 	if err := p.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer p.giveTurn()
+	defer p.turn.Give()
 	p.mu.Lock()
 	s := &p.mu.status
 	if s.State == Closed {
@@ -64,7 +64,8 @@ func (p *Partition) Unload(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	err := shut(l)
+	err := p.shut(l)
+	p.setResting(p.rest())
 	if err != nil {
 		// What was not flushed may be gone from the device though the page cache has it: open as after a power loss.
 		p.mu.Lock()
@@ -87,7 +88,7 @@ func (p *Partition) Close(ctx context.Context, reason error) error {
 	if !p.turn.Take(ctx.Done()) {
 		return fault.New(fault.KindOf(context.Cause(ctx)), "close %s: it is still being opened: %w", p.ledger.where(), context.Cause(ctx))
 	}
-	defer p.giveTurn()
+	defer p.turn.Give()
 	if l := p.log.Swap(nil); l != nil {
 		p.closeLog(l)
 	}
@@ -98,14 +99,17 @@ func (p *Partition) Close(ctx context.Context, reason error) error {
 
 // closeLog closes l for good. The caller holds the turn.
 func (p *Partition) closeLog(l *seglog.Log) {
-	err := shut(l)
+	err := p.shut(l)
 	p.mu.Lock()
 	p.mu.closing = err
 	p.mu.Unlock()
 }
 
 // shut flushes and closes l, and returns why it cannot be vouched for, if so.
-func shut(l *seglog.Log) error {
+func (p *Partition) shut(l *seglog.Log) error {
+	if c := p.cover.Swap(nil); c != nil {
+		c.stop()
+	}
 	stopped := l.Err()
 	if err := l.Close(); stopped == nil {
 		return err
@@ -125,13 +129,11 @@ func (p *Partition) takeTurn(ctx context.Context) error {
 		}
 	}
 	if p.life.Err() != nil {
-		p.giveTurn()
+		p.turn.Give()
 		return context.Cause(&p.life)
 	}
 	return nil
 }
-
-func (p *Partition) giveTurn() { p.turn.Give() }
 
 func (p *Partition) stopping(ctx context.Context) error {
 	return fault.New(fault.KindOf(context.Cause(ctx)), "%s: %w", p.ledger.where(), context.Cause(ctx))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/writebuf"
 )
 
 // ledger is what the metadata holds about one partition: its generation and its reservation of offsets. Every change
@@ -49,4 +50,18 @@ func (l *ledger) raise(ctx context.Context, entry meta.Partition, reserved int64
 		return entry, fmt.Errorf("start a generation of %s: %w", l.where(), err)
 	}
 	return r.Topic.Partitions[l.partition], nil
+}
+
+// bufferID names the partition to the write buffer.
+func (l *ledger) bufferID() writebuf.ID {
+	return writebuf.ID{Topic: l.topic.ID, Partition: uint32(l.partition)} //nolint:gosec // not negative
+}
+
+// setUncovered notes the first offset that the write buffer may lack; -1: none.
+func (l *ledger) setUncovered(ctx context.Context, generation uint32, from int64) error {
+	_, err := l.store.Propose(ctx, meta.SetUncovered{Name: l.topic.Name, ID: l.topic.ID, Partition: l.partition, Generation: generation, From: from})
+	if err != nil {
+		return fmt.Errorf("note what the write buffer has of %s: %w", l.where(), err)
+	}
+	return nil
 }

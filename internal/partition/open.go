@@ -21,7 +21,7 @@ func (p *Partition) open(ctx context.Context, attempt chan struct{}) {
 		p.settle(attempt, nil, err)
 		return
 	}
-	defer p.giveTurn()
+	defer p.turn.Give()
 	if p.cfg.Slots != nil {
 		if err := p.takeSlot(ctx); err != nil {
 			p.settle(attempt, nil, err)
@@ -29,7 +29,7 @@ func (p *Partition) open(ctx context.Context, attempt chan struct{}) {
 		}
 		defer func() { <-p.cfg.Slots }()
 	}
-	l, err := p.openLog(ctx)
+	l, err := opening{p}.openLog(ctx)
 	p.settle(attempt, l, err)
 }
 
@@ -53,6 +53,9 @@ func (p *Partition) takeSlot(ctx context.Context) error {
 // settle ends an attempt.
 func (p *Partition) settle(attempt chan struct{}, l *seglog.Log, err error) {
 	defer close(attempt)
+	if err != nil {
+		p.setResting(p.rest())
+	}
 	p.mu.Lock()
 	p.mu.attempt = nil
 	s := &p.mu.status
@@ -80,6 +83,7 @@ func (p *Partition) settle(attempt chan struct{}, l *seglog.Log, err error) {
 	default:
 		s.State, s.Err, s.Settled, s.Opened = Serving, nil, true, true
 		p.mu.crash, p.mu.failures, p.mu.retryAt = seglog.CleanStop, 0, time.Time{}
+		p.mu.resting = nil
 		p.log.Store(l)
 	}
 	p.mu.Unlock()
@@ -99,7 +103,7 @@ func mayPass(err error) bool {
 }
 
 // openLog opens the log and brings it to the generation that the metadata has.
-func (p *Partition) openLog(ctx context.Context) (_ *seglog.Log, err error) {
+func (p opening) openLog(ctx context.Context) (_ *seglog.Log, err error) {
 	p.mu.Lock()
 	s, crash, status := p.mu.settings, p.mu.crash, p.mu.status
 	p.mu.Unlock()
@@ -113,13 +117,23 @@ func (p *Partition) openLog(ctx context.Context) (_ *seglog.Log, err error) {
 	volatile := s.Mode != seglog.OnCommit
 	// Where the broker's defaults made the topic on_commit only now, the run that crashed may have used it otherwise.
 	doubtful := !volatile && !s.ModeChosen && crash == seglog.MachineCrash && entry.Reserved > 0
+	if p.cfg.Tier == nil && p.cfg.Meta.View().Export(p.ledger.topic.ID, p.ledger.partition) != nil {
+		return nil, fault.New(fault.Unsupported, "%s: parts of it are in an object store only, and this broker has none: set storage.mode and what belongs to it to what they were", p.ledger.where())
+	}
 	cfg := p.logConfig()
 	fresh, err := p.fresh(entry, cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
+	found, err := p.look(ctx, entry.Generation, fresh)
+	if err != nil {
+		return nil, err
+	}
 	cfg.Mode, cfg.FsyncInterval, cfg.SegmentBytes, cfg.Retention = s.Mode, s.FsyncInterval, s.SegmentBytes, s.Retention
 	cfg.Crash, cfg.Limit, cfg.Generation = crash, &p.limit, entry.Generation
+	if p.cfg.Tier != nil {
+		cfg.Copied = p.copied
+	}
 	p.limit.reset(entry.Reserved, volatile, entry.Generation)
 	l, report, err := seglog.Open(cfg)
 	if err != nil {
@@ -136,12 +150,28 @@ func (p *Partition) openLog(ctx context.Context) (_ *seglog.Log, err error) {
 		}
 	}()
 	lossy := !fresh && (report.Lossy || doubtful && l.Bounds().End < entry.Reserved)
-	return l, p.adopt(ctx, l, entry, volatile, lossy, report.ClaimedEnd)
+	if found.pending() != nil {
+		if err = p.takeOver(ctx, l, entry, found); err != nil {
+			return nil, err
+		}
+		if entry, err = p.ledger.read(); err != nil {
+			return nil, err
+		}
+		lossy = false
+	} else if had, err := p.catchUp(ctx, l, found); err != nil {
+		return nil, err
+	} else if had && l.Bounds().End >= report.ClaimedEnd {
+		lossy = false // nothing was acknowledged or delivered that the buffer did not have
+	}
+	if err = p.adopt(ctx, l, entry, volatile, lossy, report.ClaimedEnd); err != nil {
+		return nil, err
+	}
+	return l, p.join(ctx, l, found)
 }
 
 // fresh reports whether nothing was ever appended: the log makes its directory, durably, before its first append, and
 // suspect has not marked the reservation.
-func (p *Partition) fresh(entry meta.Partition, dir string) (bool, error) {
+func (p opening) fresh(entry meta.Partition, dir string) (bool, error) {
 	if entry.Reserved != 0 && entry.Reserved != FirstReservation {
 		return false, nil
 	}
@@ -155,7 +185,7 @@ func (p *Partition) fresh(entry meta.Partition, dir string) (bool, error) {
 // suspect records that this partition's log may have lost records in the machine's crash, for when it can be opened: by
 // then other runs may have started and ended, and how the crashed one ended is forgotten. The log will be found at an
 // older generation than the metadata's.
-func (p *Partition) suspect(ctx context.Context, entry meta.Partition) {
+func (p opening) suspect(ctx context.Context, entry meta.Partition) {
 	p.mu.Lock()
 	done := p.mu.status.Settled
 	p.mu.Unlock()
@@ -182,7 +212,7 @@ func (p *Partition) settled() {
 //
 // The order matters. The metadata moves first: a crash right after leaves a log of an older generation, for which the next
 // open does the rest. Then the log declares what is lost, up to the reservation.
-func (p *Partition) adopt(ctx context.Context, l *seglog.Log, entry meta.Partition, volatile, lossy bool, claimed int64) error {
+func (p opening) adopt(ctx context.Context, l *seglog.Log, entry meta.Partition, volatile, lossy bool, claimed int64) error {
 	b := l.Bounds()
 	empty := b.NextSeq <= 1
 	if b.Generation > entry.Generation {
@@ -223,7 +253,7 @@ func (p *Partition) adopt(ctx context.Context, l *seglog.Log, entry meta.Partiti
 }
 
 // startGeneration brings the log to entry's generation and declares lost what may have been used from end to used.
-func (p *Partition) startGeneration(ctx context.Context, l *seglog.Log, entry meta.Partition, end, used int64, volatile bool) error {
+func (p opening) startGeneration(ctx context.Context, l *seglog.Log, entry meta.Partition, end, used int64, volatile bool) error {
 	var lost *seglog.Range
 	if end < used {
 		lost = &seglog.Range{From: end, To: used - 1}

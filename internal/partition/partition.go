@@ -12,6 +12,7 @@ import (
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/task"
+	"github.com/leveemq/levee/internal/tier"
 )
 
 // Config is what the partitions of a broker have in common. It is shared, since there may be very many of them: nobody may
@@ -22,10 +23,14 @@ type Config struct {
 	Log    seglog.Config
 	Place  func(t *Topic, n int32) (data, salvage string) // the directories of a partition
 	Meta   meta.Store
-	Tasks  *task.Group   // runs opening and reserving; outlives the partitions
-	Slots  chan struct{} // bounds how many partitions open side by side; nil: no bound
-	Logger *slog.Logger
-	Now    func() time.Time
+	Tasks  *task.Group // runs opening and reserving; outlives the partitions
+	Tier   *Tier       // nil: sealed segments are copied nowhere
+	Buffer *Buffer     // nil: what is acknowledged is in the log alone until it is exported
+	// Unbuffered says that there is no write buffer now, and was one in an earlier run: it may be there, and lacks what comes.
+	Unbuffered bool
+	Slots      chan struct{} // bounds how many partitions open side by side; nil: no bound
+	Logger     *slog.Logger
+	Now        func() time.Time
 }
 
 func (c *Config) now() time.Time {
@@ -54,6 +59,7 @@ type Settings struct {
 	FsyncInterval time.Duration
 	SegmentBytes  int64
 	Retention     seglog.Retention
+	Objects       tier.Retention // of what is exported
 }
 
 // State is what a partition can be used for.
@@ -80,30 +86,39 @@ type Status struct {
 	// Settled: no crash of an earlier run can cost offsets their meaning any more, because the log was opened (or, under
 	// a mode that may have lost records, a new generation was recorded) since the start.
 	Settled bool
+	// Waits says what an attempt to open it waits for; "": for nothing from outside.
+	Waits string
 	// Opened: the log was opened at least once since the start.
 	Opened bool
 }
 
 // Partition is one partition of one incarnation of a topic. It is safe for concurrent use.
 type Partition struct {
-	cfg    *Config
-	ledger ledger
-	limit  reservation
+	cfg     *Config
+	ledger  ledger
+	limit   reservation
+	expiry  expiry  // of objects
+	merging merging // of objects
+	// tidy is held by whoever replaces or forgets objects, or what describes them: what it has read of them stays so.
+	tidy task.Turn
 
 	life task.Life // ends when the partition closes; its cause is why. It is the partition's own run, not a caller's
 
-	log  atomic.Pointer[seglog.Log] // the open log; nil while there is none
-	turn task.Turn                  // held by whoever opens, unloads, applies or closes
+	log   atomic.Pointer[seglog.Log] // the open log; nil while there is none
+	cover atomic.Pointer[cover]      // joins it with the write buffer; nil where there is none
+	turn  task.Turn                  // held by whoever opens, unloads, applies or closes
 
 	mu struct {
 		sync.Mutex
 		status   Status
 		settings Settings
-		crash    seglog.Crash  // what the next open has to reckon with
-		attempt  chan struct{} // closed when the attempt to open that is under way ends; nil when none is
-		closing  error         // what closing the log came to
-		retryAt  time.Time     // an unavailable partition is tried again by the first use from then on; zero: never
-		failures int           // attempts that failed in a row
+		crash    seglog.Crash     // what the next open has to reckon with
+		attempt  chan struct{}    // closed when the attempt to open that is under way ends; nil when none is
+		closing  error            // what closing the log came to
+		retryAt  time.Time        // an unavailable partition is tried again by the first use from then on; zero: never
+		failures int              // attempts that failed in a row
+		resting  []restingSegment // what is in the files while no log is open; nil: one is, or nobody has looked
+		former   *Former          // what a lost broker left, for the next attempt; nil: nothing
 	}
 }
 
@@ -140,6 +155,9 @@ func (p *Partition) Status() Status {
 		if err := l.Err(); err != nil {
 			s.State, s.Err = Unavailable, err
 		}
+		if c := p.cover.Load(); c != nil && fault.KindOf(c.refused()) == fault.Fenced {
+			s.State, s.Err = Unavailable, c.refused()
+		}
 	}
 	return s
 }
@@ -151,9 +169,10 @@ func (p *Partition) Ready(ctx context.Context) error {
 	return err
 }
 
-// Prepare has the partition opened ahead of its turn where nobody has tried yet. It returns at once.
-func (p *Partition) Prepare() {
-	if p.log.Load() == nil && p.Status().State == Opening {
+// Prepare has the partition opened ahead of its turn where nobody has tried yet or, with again, where it was unloaded. It
+// returns at once.
+func (p *Partition) Prepare(again bool) {
+	if s := p.Status().State; p.log.Load() == nil && (s == Opening || s == Unloaded && again) {
 		_, _ = p.begin(true) // the outcome shows in Status
 	}
 }
@@ -228,7 +247,15 @@ func (p *Partition) Submit(ctx context.Context, a *seglog.Append) error {
 		if err != nil {
 			return err
 		}
-		if err := l.Submit(ctx, a); err == nil || !p.unloaded(l, err) {
+		c, err := coverOf(p, l)
+		switch {
+		case err != nil:
+		case c != nil:
+			err = c.submit(ctx, a)
+		default:
+			err = l.Submit(ctx, a)
+		}
+		if err == nil || !p.unloaded(l, err) {
 			return p.explain(err)
 		}
 	}
@@ -240,7 +267,15 @@ func (p *Partition) Append(ctx context.Context, batch []byte) (seglog.Result, er
 	if err != nil {
 		return seglog.Result{}, err
 	}
-	r, err := l.Append(ctx, batch)
+	var r seglog.Result
+	c, err := coverOf(p, l)
+	switch {
+	case err != nil:
+	case c != nil:
+		r, err = c.append(ctx, batch)
+	default:
+		r, err = l.Append(ctx, batch)
+	}
 	if err != nil {
 		return r, p.explain(err)
 	}
@@ -263,16 +298,31 @@ func (p *Partition) NewReader(ctx context.Context, from int64) (*Reader, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{p: p, log: l, reader: l.NewReader(from)}, nil
+	c, err := coverOf(p, l)
+	if err != nil {
+		return nil, p.explain(err)
+	}
+	r := &Reader{p: p, log: l, cover: c, offset: from}
+	r.reader = r.ofLog(from)
+	return r, nil
 }
 
-// Bounds returns where the log stands; ok is false while no log is open.
+// Bounds returns where the log stands, with the oldest offset that can be read, be it in an object; ok is false while no log
+// is open.
 func (p *Partition) Bounds() (b seglog.Bounds, ok bool) {
 	l := p.log.Load()
 	if l == nil {
 		return b, false
 	}
-	return l.Bounds(), true
+	c, err := coverOf(p, l)
+	if err != nil {
+		return b, false
+	}
+	b = c.visible(l.Bounds())
+	if first, stored := p.exported().First(); stored {
+		b.First = min(b.First, first)
+	}
+	return b, true
 }
 
 // OffsetForTime returns the offset of the first record at or after ms; the end where there is none.
@@ -281,7 +331,25 @@ func (p *Partition) OffsetForTime(ctx context.Context, ms int64) (int64, error) 
 	if err != nil {
 		return 0, err
 	}
+	e := p.exported()
+	if first, stored := e.First(); stored && first < l.Bounds().First {
+		older, err := (*exporting)(p).older(ctx, first)
+		if err != nil {
+			return 0, p.explain(err)
+		}
+		offset, found, err := p.cfg.Tier.Cold.OffsetForTime(ctx, (*exporting)(p).Place(), (*exporting)(p).holding(e, &older), first, ms)
+		if found || err != nil {
+			return offset, p.explain(err)
+		}
+	}
+	c, err := coverOf(p, l)
+	if err != nil {
+		return 0, p.explain(err)
+	}
 	offset, err := l.OffsetForTime(ctx, ms)
+	if c != nil {
+		offset = min(offset, c.visible(l.Bounds()).End)
+	}
 	return offset, p.explain(err)
 }
 

@@ -133,7 +133,7 @@ func readAll(t *testing.T, p *Partition) history {
 	}
 	h := history{values: map[int64]string{}, end: b.First}
 	for {
-		c, err := r.Next(1<<20, math.MaxInt)
+		c, err := r.Next(t.Context(), 1<<20, math.MaxInt)
 		if err != nil {
 			t.Fatalf("read: %v", err)
 		}
@@ -333,7 +333,7 @@ func TestUnloadAndUseAgain(t *testing.T) {
 		if err := <-waited; fault.KindOf(err) != fault.Unavailable {
 			t.Fatalf("a reader that waited: %v", err)
 		}
-		if _, err := r.Next(1<<20, 1); fault.KindOf(err) != fault.Unavailable {
+		if _, err := r.Next(t.Context(), 1<<20, 1); fault.KindOf(err) != fault.Unavailable {
 			t.Fatalf("a reader of the unloaded log: %v", err)
 		}
 		if r := mustAppend(t, p, "b"); r.Offset != 1 {
@@ -358,18 +358,22 @@ func TestPrepareOpensAhead(t *testing.T) {
 		return nil
 	})
 	w.run(seglog.OnCommit, seglog.CleanStop, func(p *Partition) {
-		p.Prepare()
+		p.Prepare(false)
 		<-entered
-		p.Prepare() // one attempt is enough
+		p.Prepare(false) // one attempt is enough
 		if err := p.Ready(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Unload(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		p.Prepare()
+		p.Prepare(false)
 		if s := p.Status(); s.State != Unloaded {
 			t.Fatalf("looking at it opened it again: %v", s.State)
+		}
+		p.Prepare(true)
+		if s := p.Status(); s.State != Opening && s.State != Serving {
+			t.Fatalf("it is not opened again: %v", s.State)
 		}
 	})
 }

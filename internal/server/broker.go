@@ -10,7 +10,7 @@ import (
 func (s *server) startBroker(context.Context) error {
 	c, m := s.cfg, s.metadata.Load()
 	b, err := broker.New(broker.Config{
-		Meta: m.store, FS: s.fs, DataDir: s.dir, Housekeeping: &reserveFS{s.fs, s.reserve}, Room: s.reserve.room, Full: s.reserve.full,
+		Meta: m.store, Tier: s.tier, Buffer: s.buffer, Unbuffered: s.unbuffered, FS: s.fs, DataDir: s.dir, Housekeeping: &reserveFS{s.fs, s.reserve}, Room: s.reserve.room, Full: s.reserve.full, Former: s.former,
 		Files: m.files, LogMetrics: m.metrics, Registerer: s.registry, Logger: s.log, Now: s.machine.now, Age: s.claim.ages.now,
 		Defaults: broker.TopicDefaults{
 			Fsync: c.Storage.Fsync, FsyncInterval: c.Storage.FsyncInterval, SegmentBytes: c.Storage.SegmentBytes,

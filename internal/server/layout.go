@@ -9,4 +9,5 @@ const (
 	snapshotDir = metadataDir + "/snapshot"
 	topicsDir   = "topics"
 	salvageDir  = "salvage"
+	tierDir     = "storage"
 )

@@ -48,13 +48,17 @@ func (s *server) openMetadata(context.Context) (err error) {
 	m.log = log
 	state := meta.NewState()
 	m.group, err = raft.Open(raft.Config{
-		Log: newMetaLog(log), FS: disk, SnapshotDir: s.dir + "/" + snapshotDir, Machine: newMetaMachine(state),
+		Log: metaLog{log, &s.confirmer}, FS: disk, SnapshotDir: s.dir + "/" + snapshotDir, Machine: newMetaMachine(state),
 		Logger: s.log, Registerer: s.registry, Now: s.machine.now,
 	})
 	if err != nil {
 		return fmt.Errorf("the metadata cannot be recovered, and no broker can start without: %w", err)
 	}
-	m.store = newMetaStore(state, m.group)
+	store := metaStore{state: state, group: m.group, confirmer: &s.confirmer, log: s.log}
+	if s.cfg.Valkey.Degrade { // otherwise nothing is acknowledged without the write buffer
+		store.keeper = &s.keeper
+	}
+	m.store = store
 	s.metadata.Store(m)
 	v := m.store.View()
 	s.log.Info("metadata recovered", "index", v.Index(), "topics", v.TopicCount(), "truncated_bytes", report.Truncated, "salvaged", report.Salvaged)
@@ -75,7 +79,11 @@ func (s *server) closeMetadata() error {
 	if m == nil {
 		return nil
 	}
-	if err := errors.Join(m.group.Close(), m.log.Close()); err != nil {
+	var unconfirmed error
+	if c := s.confirmer.Load(); c != nil {
+		unconfirmed = c.Stop() // first: the group may wait for it
+	}
+	if err := errors.Join(unconfirmed, m.group.Close(), m.log.Close()); err != nil {
 		return fmt.Errorf("close the metadata: %w", err)
 	}
 	return nil
@@ -94,6 +102,9 @@ func (s *server) register(ctx context.Context) error {
 	r, err := m.store.Propose(ctx, meta.RaiseRegistration{Broker: id, From: known})
 	if err != nil {
 		return fmt.Errorf("register this start: %w", err)
+	}
+	if c := s.confirmer.Load(); c != nil {
+		c.Enable() // not before: a broker whose write buffer is away is to serve what it has
 	}
 	return s.claim.registered(r.Registration)
 }

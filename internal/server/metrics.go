@@ -49,6 +49,14 @@ func (m *metrics) reserve(reg prometheus.Registerer, r *reserve) {
 	}))
 }
 
+// uncovered tells what count returns.
+func (m *metrics) uncovered(reg prometheus.Registerer, count func() float64) {
+	obs.Register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "levee_storage_valkey_uncovered",
+		Help: "Partitions of which the write buffer may lack records that were acknowledged: without it, as valkey.on_failure = degrade allows, or before it lost them. They are lost with this disk, unless they are in objects.",
+	}, count))
+}
+
 // lastRun says once how the run before this one ended.
 func (m *metrics) lastRun(c seglog.Crash) {
 	end := map[seglog.Crash]string{seglog.CleanStop: "clean", seglog.ProcessCrash: "process_crash", seglog.MachineCrash: "machine_crash"}[c]

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/leveemq/levee/api/danube"
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 	"github.com/leveemq/levee/internal/broker"
@@ -19,7 +20,8 @@ import (
 // TestMetricsOverHTTP reads what a monitoring system would: the text form, with the help texts, kinds and labels of
 // docs/metrics.md, nothing missing and nothing else, and with names as such systems want them.
 func TestMetricsOverHTTP(t *testing.T) {
-	s := &site{t, t.TempDir(), nil, &movements{rose: map[string]bool{}, fell: map[string]bool{}}}
+	tiers := map[string]string{"storage.mode": "shared_fs", "storage.root": t.TempDir(), "valkey.mode": "single", "valkey.addresses": miniredis.RunT(t).Addr(), "valkey.timeout": "5s"}
+	s := &site{t, t.TempDir(), tiers, &movements{rose: map[string]bool{}, fell: map[string]bool{}}}
 	m := s.start(disk{vfs.NewMem()}, "a")
 	m.create(broker.TopicSpec{Name: "a"})
 	// A metric with labels is served once it has a series: make something of everything.

@@ -291,7 +291,7 @@ func TestHealthTellsHowFarTheStartIs(t *testing.T) {
 	reached, release := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
 	disk := vfs.Inject(vfs.OS{}, func(op vfs.Op) error {
-		if strings.Contains(op.Path, "/"+logDir) && once.CompareAndSwap(false, true) {
+		if op.Kind.Changes() && strings.Contains(op.Path, "/"+logDir) && once.CompareAndSwap(false, true) {
 			close(reached)
 			<-release
 		}

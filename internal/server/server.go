@@ -13,7 +13,10 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/listener/admin"
 	"github.com/leveemq/levee/internal/listener/grpc"
+	"github.com/leveemq/levee/internal/metatier"
+	"github.com/leveemq/levee/internal/objstore"
 	"github.com/leveemq/levee/internal/obs"
+	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/task"
 	"github.com/leveemq/levee/internal/vfs"
@@ -80,8 +83,17 @@ type server struct {
 	dir          string // the data directory, absolute
 	lock         io.Closer
 	claim        *claim
+	runID        metatier.ID // of this process
 	reserve      *reserve
 	metadata     atomic.Pointer[metadata]
+	store        objstore.Store // nil: none
+	keeper       atomic.Pointer[metatier.Keeper]
+	confirmer    atomic.Pointer[metatier.Confirmer]
+	tier         *partition.Tier   // nil: none
+	buffer       *partition.Buffer // nil: none
+	unbuffered   bool              // there is none, and may have been one
+	bufferHealth atomic.Pointer[bufferHealth]
+	lostChanges  atomic.Pointer[string] // what this start's take-over did not find of the metadata, in words; nil: nothing is known to miss
 	broker       atomic.Pointer[broker.Broker]
 	endBroker    context.CancelFunc
 	http         *admin.Server
@@ -95,6 +107,7 @@ func newServer(cfg *config.Config, o Options, fs vfs.FS, m machine) *server {
 		status: &status{}, tasks: task.NewGroup(context.Background()), ending: task.NewGroup(context.Background()), flushes: newAlarm(),
 	}
 	s.fs = &watchedFS{FS: fs, failed: s.onFailedFlush}
+	s.runID = metatier.ID(m.newID())
 	s.metrics = newMetrics(s.registry, o.Version)
 	return s
 }
@@ -128,8 +141,14 @@ func (s *server) start(ctx context.Context) error {
 		{"opening the HTTP listener", s.listenHTTP}, // first of the listeners: it tells how far the rest is
 		{"finding out how the last run ended", s.claimDataDir},
 		{"reserving room for the metadata", s.holdReserve},
-		{"recovering the metadata", s.openMetadata}, // no log is opened before the line above is done
+		{"opening the write buffer", s.openBuffer},
+		{"opening the object store", s.openStore},
+		{"finding out whose the cluster's data is", s.takeOver},
+		{"recovering the metadata", s.openMetadata}, // no log is opened before the last run was judged
+		{"finding out whether the cluster's data is still this broker's", s.keepMetadata},
+		{"finding out whether the write buffer is still this broker's", s.confirmMetadata},
 		{"counting this start in the metadata", s.register},
+		{"preparing copies of sealed segments", s.openTier},
 		{"opening partitions", s.startBroker}, // goes on in the background
 		{"opening the gRPC listener", s.listenGRPC},
 	} {
@@ -183,8 +202,8 @@ func (s *server) end(patience context.Context, report *broker.DrainReport) error
 	}
 	ended := make(chan error, 1)
 	s.ending.Go("end the run", func(context.Context) error {
-		failed := s.tasks.Wait() // every listener and the broker have returned
-		metadataErr := s.closeMetadata()
+		failed := errors.Join(s.tasks.Wait(), s.closeStore()) // every listener and the broker have returned
+		metadataErr := errors.Join(s.closeMetadata(), s.closeBuffer())
 		runErr := s.endClaim(report, metadataErr)
 		ended <- errors.Join(failed, metadataErr, runErr, s.unlock())
 		return nil

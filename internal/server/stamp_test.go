@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/metatier"
 	"github.com/leveemq/levee/internal/vfs"
 )
 
@@ -27,6 +28,8 @@ func samples() map[string]stamped {
 		"identity":     &identity{Broker: "1", Storage: seq(0x10), Volatile: seq(0xa0), CreatedMs: 1700000000000, RotatedMs: 1700000001000},
 		"run":          &run{State: runOpen, BootID: "4d1ebc0e-7a4e-4b8b-9c39-0f8f2b6d6a11", Unsettled: "process", StartedMs: 1700000000000, ChangedMs: 1700000002000},
 		"registration": &registration{Number: 42},
+		"ownership":    &ownership{ID: metatier.ID(seq(0x10)), State: metatier.Taking, From: metatier.ID(seq(0xa0)), FromEpoch: 7},
+		"buffered":     &buffered{SinceMs: 1700000000000},
 	}
 }
 
@@ -36,6 +39,10 @@ func blank(kind string) stamped {
 		return &identity{}
 	case "run":
 		return &run{}
+	case "ownership":
+		return &ownership{}
+	case "buffered":
+		return &buffered{}
 	}
 	return &registration{}
 }
@@ -108,7 +115,7 @@ func TestUnknownStampVersionIsNotDamage(t *testing.T) {
 }
 
 func TestImpossibleStampsAreNotWritten(t *testing.T) {
-	for _, s := range []stamped{&identity{}, &identity{Broker: "1"}, &run{}, &run{State: runOpen, Unsettled: "x"}, &registration{}} {
+	for _, s := range []stamped{&identity{}, &identity{Broker: "1"}, &run{}, &run{State: runOpen, Unsettled: "x"}, &registration{}, &ownership{}, &ownership{ID: metatier.ID{1}, State: "x"}, &buffered{}} {
 		if _, err := encodeStamp(s); err == nil {
 			t.Errorf("%+v was encoded", s)
 		}
@@ -154,7 +161,7 @@ func FuzzDecodeStamp(f *testing.F) {
 	}
 	f.Add([]byte("levee-run version=1 flags=0 crc32c=00000000\n{}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range []string{"identity", "run", "registration"} {
+		for _, kind := range []string{"identity", "run", "registration", "ownership", "buffered"} {
 			s := blank(kind)
 			if decodeStamp("f", data, s) != nil {
 				continue

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/broker"
+	"github.com/leveemq/levee/internal/datadir"
 	"github.com/leveemq/levee/internal/listener/admin"
 )
 
@@ -74,9 +75,23 @@ func (s *server) problems(b *broker.Broker) []string {
 			list = append(list, p)
 		}
 	}
+	list = append(list, s.bufferHealth.Load().problems()...)
+	if p := s.lostChanges.Load(); p != nil {
+		list = append(list, *p)
+	}
 	if m := s.metadata.Load(); m != nil {
 		if err := m.err(); err != nil {
 			list = append(list, "metadata: "+err.Error())
+		}
+	}
+	if c := s.confirmer.Load(); c != nil {
+		if p := c.Problem(); p != "" {
+			list = append(list, p)
+		}
+	}
+	if k := s.keeper.Load(); k != nil {
+		if p := k.Problem(); p != "" {
+			list = append(list, p)
 		}
 	}
 	if b != nil {
@@ -99,7 +114,7 @@ func (s *server) hanging() []string {
 			return append(list, fmt.Sprintf("and %d more flushes are under way for as long", len(found)-i))
 		}
 		what := f.path
-		if p, ok := broker.PartitionAt(s.dir, f.path); ok {
+		if p, ok := datadir.PartitionAt(s.dir, f.path); ok {
 			what = fmt.Sprintf("%s (%s)", p, f.path)
 		}
 		list = append(list, fmt.Sprintf("a flush of %s has been under way for %v: the disk is slow, or hangs", what, time.Since(f.began).Round(time.Second)))

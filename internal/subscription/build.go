@@ -69,6 +69,7 @@ type builder struct {
 	event  Event
 	out    []byte
 	ranges []seglog.Range // of one batch; reused
+	at     []int          // where they begin; reused
 	source Source         // for what is not in the cache; nil until it is needed
 }
 
@@ -112,6 +113,7 @@ func (b *builder) batches(pieces []piece) (done int, err error) {
 	}
 	began := first.From
 	for rest := data; len(rest) > 0 && done < len(pieces); {
+		place := len(data) - len(rest)
 		batch, more, err := record.Next(rest)
 		if err != nil {
 			return done, b.c.r.corrupt(err)
@@ -138,27 +140,38 @@ func (b *builder) batches(pieces []piece) (done int, err error) {
 			}
 			done++
 		}
-		if err := b.add(batch, covered == int64(info.LastOffsetDelta)+1); err != nil {
+		if err := b.add(batch, covered == int64(info.LastOffsetDelta)+1, first.stretch, place); err != nil {
 			return done, err
 		}
 	}
 	if done == 0 && first.From == began {
 		return 1, nil // it is not where it should be: its time will be over, and it is looked for again
 	}
-	if done < len(pieces) && pieces[done].stretch == first.stretch && first.stretch != nil {
-		b.c.r.mu.Lock() // the rest lies elsewhere
-		b.c.r.cache.release(pieces[done].stretch)
-		pieces[done].stretch = b.c.r.cache.find(pieces[done].From)
-		b.c.r.mu.Unlock()
+	if done < len(pieces) {
+		if p := &pieces[done]; p.stretch != nil && p.From >= p.next { // what is left of it lies elsewhere
+			b.c.r.mu.Lock()
+			b.c.r.cache.release(p.stretch)
+			p.stretch = b.c.r.cache.find(p.From)
+			b.c.r.mu.Unlock()
+		}
 	}
 	return done, nil
 }
 
-// add appends a batch, or those of its records that are in b.ranges.
-func (b *builder) add(batch []byte, whole bool) (err error) {
+// add appends a batch, or those of its records that are in b.ranges. It lies at a place in a stretch, unless that is nil.
+func (b *builder) add(batch []byte, whole bool, in *stretch, place int) (err error) {
 	if whole {
 		b.out = append(b.out, batch...)
 		return nil
+	}
+	if in != nil {
+		var known bool
+		if b.at, known = in.places.of(b.at[:0], b.ranges, in.first, place); known {
+			if b.out, err = record.PickAt(b.out, batch, b.at); err != nil {
+				return b.c.r.corrupt(err)
+			}
+			return nil
+		}
 	}
 	at := 0
 	b.out, err = record.Pick(b.out, batch, func(offset int64) bool {
@@ -197,7 +210,7 @@ func (b *builder) fetch(from int64) ([]byte, error) {
 		}
 		b.source = s
 	}
-	c, err := b.source.Read(from, fetchBytes, b.c.r.cfg.readCount(), allocate)
+	c, err := b.source.Read(b.ctx, from, fetchBytes, b.c.r.cfg.readCount(), allocate)
 	if err != nil {
 		return nil, err
 	}

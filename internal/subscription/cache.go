@@ -12,16 +12,60 @@ import (
 type stretch struct {
 	first, next int64 // offsets it holds: first to next-1
 	data        []byte
+	places      places
 	users       int // guarded by the Run's mutex
 }
+
+// places says where in a stretch its records begin, by their distance from its first offset; 0 where that is not known.
+// Whoever is handed some of the records of a batch here and there needs not look through all of it.
+type places []uint32
+
+// note notes that a record begins at a place.
+func (p *places) note(distance int64, at int) {
+	if distance < 0 || distance >= mostPlaces {
+		return
+	}
+	for int64(len(*p)) <= distance {
+		*p = append(*p, 0)
+	}
+	(*p)[distance] = uint32(at) //nolint:gosec // reads are of a few MiB
+}
+
+// of returns where the records of some ranges begin in a batch, which begins at a place itself, and false where that is
+// not known of each. It appends to list.
+func (p places) of(list []int, ranges []seglog.Range, first int64, batch int) ([]int, bool) {
+	for _, r := range ranges {
+		if r.From < first || r.To-first >= int64(len(p)) {
+			return list, false
+		}
+		for _, at := range p[r.From-first : r.To-first+1] {
+			if at == 0 {
+				return list, false
+			}
+			list = append(list, int(at)-batch)
+		}
+	}
+	return list, true
+}
+
+// mostPlaces bounds how far apart the records of a stretch are whose places are kept: a batch may say that it has billions
+// of offsets.
+const mostPlaces = 1 << 16
 
 // cache keeps what was read last, most of which waits to be handed out. What is not in it any more is read again. It is
 // guarded by the Run's mutex, but for memory and put.
 type cache struct {
 	most      int        // bytes it keeps: somewhat more than what a dispatcher lets be read ahead
+	least     int        // bytes it keeps whatever other Runs keep
+	cfg       *Config    // counts what all keep
 	shared    bool       // what is read belongs to others, too: its memory is never used again
 	stretches []*stretch // ascending
 	bytes     int
+}
+
+// full reports whether the oldest stretch is to go. What cannot be read again does not go for the sake of others.
+func (c *cache) full() bool {
+	return c.bytes > c.most || len(c.stretches) > cacheStretches || !c.shared && c.bytes > c.least && c.cfg.cached.Load() > c.cfg.cacheBytes()
 }
 
 // cacheStretches bounds how many reads a cache keeps, however small they were.
@@ -55,10 +99,11 @@ func (c *cache) put(b []byte) {
 	}
 }
 
-// add keeps what was read.
-func (c *cache) add(chunk seglog.Chunk) {
-	c.stretches = append(c.stretches, &stretch{first: chunk.First, next: chunk.Next, data: chunk.Data, users: 1})
+// add keeps what was read, and takes over p, which are its places.
+func (c *cache) add(chunk seglog.Chunk, p places) {
+	c.stretches = append(c.stretches, &stretch{first: chunk.First, next: chunk.Next, data: chunk.Data, places: p, users: 1})
 	c.bytes += len(chunk.Data)
+	c.cfg.cached.Add(int64(len(chunk.Data)))
 	if n := len(c.stretches); n > 1 && c.stretches[n-2].first > chunk.First { // reading began anew further back
 		old := c.stretches[:n-1]
 		c.stretches = c.stretches[n-1:]
@@ -66,7 +111,7 @@ func (c *cache) add(chunk seglog.Chunk) {
 			c.drop(s)
 		}
 	}
-	for len(c.stretches) > 1 && (c.bytes > c.most || len(c.stretches) > cacheStretches) {
+	for len(c.stretches) > 1 && c.full() {
 		s := c.stretches[0]
 		c.stretches[0] = nil
 		c.stretches = c.stretches[1:]
@@ -76,6 +121,7 @@ func (c *cache) add(chunk seglog.Chunk) {
 
 func (c *cache) drop(s *stretch) {
 	c.bytes -= len(s.data)
+	c.cfg.cached.Add(-int64(len(s.data)))
 	c.release(s)
 }
 

@@ -195,35 +195,62 @@ func (c *Consumer) Next(ctx context.Context, maxBytes int) (Event, error) {
 		case <-c.wake:
 		case <-ctx.Done():
 			r.mu.Lock()
-			if c.asked {
-				c.asked = false
-				r.event.Kind, r.event.Consumer = dispatch.Unask, c.id
-				r.step()
-			}
+			c.unask()
 			r.mu.Unlock()
 			return Event{}, context.Cause(ctx)
 		}
 	}
 }
 
-// next returns news, or why there is nothing more, and asks for records where there are none. The caller holds mu.
-func (c *Consumer) next(maxBytes int) (e Event, ok bool, err error) {
-	switch {
-	case len(c.news) > 0:
+// News is Next for a caller that has no room for records now: it returns news, and why there is nothing more. It returns
+// false once room says that there may be some.
+func (c *Consumer) News(ctx context.Context, room <-chan struct{}) (e Event, ok bool, err error) {
+	for {
+		c.r.mu.Lock()
+		c.unask() // a Next that returned news may have left it
+		e, ok, err = c.heard()
+		c.r.mu.Unlock()
+		if ok || err != nil {
+			return e, ok, err
+		}
+		select {
+		case <-c.wake:
+		case <-room:
+			return Event{}, false, nil
+		case <-ctx.Done():
+			return Event{}, false, context.Cause(ctx)
+		}
+	}
+}
+
+// heard returns news, or why there is nothing more. The caller holds mu.
+func (c *Consumer) heard() (e Event, ok bool, err error) {
+	if len(c.news) > 0 {
 		e = c.news[0]
 		c.news = c.news[1:]
 		return e, true, nil
-	case c.over != nil:
-		return e, false, c.over
-	case len(c.given) == 0 && !c.asked:
-		c.asked = true
-		c.r.event.Kind, c.r.event.Consumer, c.r.event.Bytes = dispatch.Ask, c.id, int64(maxBytes)
-		c.r.step()
-		if len(c.news) > 0 || c.over != nil {
-			return c.next(maxBytes)
-		}
 	}
-	return e, false, nil
+	return e, false, c.over
+}
+
+// next is heard, and asks for records where nothing was. The caller holds mu.
+func (c *Consumer) next(maxBytes int) (e Event, ok bool, err error) {
+	if e, ok, err = c.heard(); ok || err != nil || len(c.given) > 0 || c.asked {
+		return e, ok, err
+	}
+	c.asked = true
+	c.r.event.Kind, c.r.event.Consumer, c.r.event.Bytes = dispatch.Ask, c.id, int64(maxBytes)
+	c.r.step()
+	return c.heard()
+}
+
+// unask has the dispatcher give nothing any more. The caller holds mu.
+func (c *Consumer) unask() {
+	if c.asked {
+		c.asked = false
+		c.r.event.Kind, c.r.event.Consumer = dispatch.Unask, c.id
+		c.r.step()
+	}
 }
 
 // give takes what the dispatcher has given. The caller holds mu.
@@ -253,10 +280,12 @@ func (c *Consumer) givePassing(s dispatch.Span) {
 	for s.From <= s.To {
 		at := r.cache.from(s.From)
 		if at == nil || at.first > s.To {
+			r.cfg.Metrics.Dropped.Add(float64(s.To - s.From + 1))
 			return
 		}
 		at.users++
 		from, to := max(s.From, at.first), min(s.To, at.next-1)
+		r.cfg.Metrics.Dropped.Add(float64(from - s.From))
 		c.given = append(c.given, piece{dispatch.Span{From: from, To: to, Count: s.Count, Bytes: each * (to - from + 1)}, at})
 		r.cfg.Metrics.Delivered.Add(float64(to - from + 1))
 		s.From = to + 1

@@ -115,7 +115,7 @@ type source struct {
 	closed bool
 }
 
-func (s *source) Read(from int64, maxBytes, maxRecords int, memory func(int) []byte) (seglog.Chunk, error) {
+func (s *source) Read(_ context.Context, from int64, maxBytes, maxRecords int, memory func(int) []byte) (seglog.Chunk, error) {
 	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()

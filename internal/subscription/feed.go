@@ -66,7 +66,7 @@ func (r *Run) nudge() {
 // run feeds until ctx is done or the source fails for good.
 func (f *feed) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		more, err := f.turn()
+		more, err := f.turn(ctx)
 		if err != nil {
 			f.fail(err)
 			return
@@ -86,7 +86,7 @@ type pause struct {
 }
 
 // turn does the next thing there is to do, or returns what to wait for.
-func (f *feed) turn() (*pause, error) {
+func (f *feed) turn(ctx context.Context) (*pause, error) {
 	r := f.r
 	r.mu.Lock()
 	if r.feed != f {
@@ -101,14 +101,14 @@ func (f *feed) turn() (*pause, error) {
 	look := r.look()
 	if from, to, ok := r.core.WantsScan(r.now()); ok {
 		r.mu.Unlock()
-		return nil, f.scan(from, to, look)
+		return nil, f.scan(ctx, from, to, look)
 	}
 	from, read := r.core.WantsRead()
 	var changed <-chan struct{}
 	if read {
 		changed = f.source.Changed()
 		r.mu.Unlock()
-		atEnd, err := f.read(from, look)
+		atEnd, err := f.read(ctx, from, look)
 		if err != nil || !atEnd {
 			return nil, err
 		}
@@ -165,11 +165,12 @@ func (f *feed) fail(err error) {
 }
 
 // read reads on at from and tells the dispatcher what there is.
-func (f *feed) read(from int64, look lookup) (atEnd bool, err error) {
+func (f *feed) read(ctx context.Context, from int64, look lookup) (atEnd bool, err error) {
 	r := f.r
-	c, err := f.source.Read(from, r.cfg.readBytes(), r.cfg.readCount(), r.cache.memory)
+	c, err := f.source.Read(ctx, from, r.cfg.readBytes(), r.cfg.readCount(), r.cache.memory)
+	var at places
 	if err == nil && c.Data != nil {
-		f.items, err = look.items(f.items[:0], c.Data, from, c.Next-1)
+		f.items, err = look.items(f.items[:0], &at, c.Data, from, c.Next-1)
 	}
 	var trimmed *seglog.TrimmedError
 	r.mu.Lock()
@@ -192,12 +193,13 @@ func (f *feed) read(from int64, look lookup) (atEnd bool, err error) {
 	case c.Data == nil && c.Next <= from:
 		return true, nil
 	}
-	if look != r.look() {
-		r.cache.put(c.Data) // somebody joined meanwhile for whom it has to be looked at more closely
-		return false, nil
+	if now := r.look(); now != look && c.Data != nil { // somebody came or went meanwhile; what was read may not be there again
+		if f.items, err = now.items(f.items[:0], &at, c.Data, from, c.Next-1); err != nil {
+			return false, err
+		}
 	}
 	if c.Data != nil { // otherwise there is nothing for consumers up to Next
-		r.cache.add(c)
+		r.cache.add(c, at)
 		r.event.Items = append(r.event.Items, f.items...)
 	}
 	r.event.Kind, r.event.Next = dispatch.Read, c.Next
@@ -205,19 +207,40 @@ func (f *feed) read(from int64, look lookup) (atEnd bool, err error) {
 	return false, nil
 }
 
-// scan looks at a stretch of the log again, for records whose time has come.
-func (f *feed) scan(from, to int64, look lookup) error {
+// scan looks at a stretch of the log again, for records whose time has come. Who comes or goes meanwhile changes nothing
+// of it: delayed records are told one by one, and where keys are wanted now the dispatcher begins anew.
+func (f *feed) scan(ctx context.Context, from, to int64, look lookup) error {
 	r := f.r
 	f.items = f.items[:0]
+	find := f.readAgain
+	if r.cache.shared {
+		find = f.lookAgain
+	}
+	if err := find(ctx, from, to, look); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.feed == f {
+		r.event.Kind, r.event.Items = dispatch.Scanned, append(r.event.Items, f.items...)
+		r.event.Offset, r.event.Next = from, to+1
+		r.step()
+	}
+	return nil
+}
+
+// readAgain finds the items of a stretch of the log.
+func (f *feed) readAgain(ctx context.Context, from, to int64, look lookup) error {
+	r := f.r
 	for at := from; at <= to; {
-		c, err := f.source.Read(at, r.cfg.readBytes(), r.cfg.readCount(), r.cache.memory)
+		c, err := f.source.Read(ctx, at, r.cfg.readBytes(), r.cfg.readCount(), r.cache.memory)
 		var trimmed *seglog.TrimmedError
 		if errors.As(err, &trimmed) {
 			at = trimmed.Oldest
 			continue
 		}
 		if err == nil && c.Data != nil {
-			f.items, err = look.items(f.items, c.Data, at, to)
+			f.items, err = look.items(f.items, nil, c.Data, at, to)
 			r.cache.put(c.Data)
 		}
 		if err != nil {
@@ -228,14 +251,30 @@ func (f *feed) scan(from, to int64, look lookup) error {
 		}
 		at = c.Next
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.feed == f && look == r.look() {
-		r.event.Kind, r.event.Items = dispatch.Scanned, append(r.event.Items, f.items...)
-		r.event.Offset, r.event.Next = from, to+1
-		r.step()
+	return nil
+}
+
+// lookAgain is readAgain for what cannot be read again: reading would take what passes by now away from everybody. It looks
+// at what is still here; what is not is lost.
+func (f *feed) lookAgain(_ context.Context, from, to int64, look lookup) (err error) {
+	for _, data := range f.kept(from, to) {
+		if f.items, err = look.items(f.items, nil, data, from, to); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// kept returns what is here of some offsets. It is never used again, so it can be looked at without the mutex.
+func (f *feed) kept(from, to int64) (all [][]byte) {
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	for _, s := range f.r.cache.stretches {
+		if s.next > from && s.first <= to {
+			all = append(all, s.data)
+		}
+	}
+	return all
 }
 
 // lookup is how closely records are looked at.
@@ -259,11 +298,14 @@ func (r *Run) look() lookup {
 // seed makes the hashes of keys; which they are matters to nobody but this process.
 var seed = maphash.MakeSeed()
 
-// items appends what the dispatcher has to know of the records of batches from an offset to another.
-func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]dispatch.Item, error) {
+// items appends what the dispatcher has to know of the records of batches from an offset to another. at, unless it is nil,
+// learns where those records begin that are looked at one by one.
+func (l lookup) items(items []dispatch.Item, at *places, batches []byte, from, to int64) ([]dispatch.Item, error) {
 	typ := l.r.spec.Dispatch.Type
 	timed := typ == dispatch.Shared || typ == dispatch.KeyShared
+	begin := int64(-1) // of all batches
 	for rest := batches; len(rest) > 0; {
+		place := len(batches) - len(rest)
 		batch, more, err := record.Next(rest)
 		if err != nil {
 			return items, l.r.corrupt(err)
@@ -272,6 +314,9 @@ func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]
 		info, err := record.ParseHeader(batch)
 		if err != nil {
 			return items, l.r.corrupt(err)
+		}
+		if begin < 0 {
+			begin = info.BaseOffset
 		}
 		first, last := max(info.BaseOffset, from), min(info.LastOffset(), to)
 		if info.Count == 0 || info.Control() || first > last {
@@ -287,6 +332,9 @@ func (l lookup) items(items []dispatch.Item, batches []byte, from, to int64) ([]
 		err = record.Scan(batch, func(g *record.Glimpse) error {
 			if g.Offset >= first && g.Offset <= last {
 				items = append(items, l.item(g, typ == dispatch.KeyShared, timed))
+				if at != nil && g.At > 0 {
+					at.note(g.Offset-begin, place+g.At)
+				}
 			}
 			return nil
 		})
@@ -303,7 +351,7 @@ func (l lookup) item(g *record.Glimpse, keyed, timed bool) dispatch.Item {
 	if keyed && g.HasKey {
 		it.HasKey, it.Key = true, maphash.Bytes(seed, g.Key)
 		if l.texts {
-			it.KeyText = append([]byte(nil), g.Key...) // g.Key may lie in memory that is used again
+			it.KeyText = append([]byte{}, g.Key...) // g.Key may lie in memory that is used again; an empty key is one
 		}
 	}
 	if timed {

@@ -106,7 +106,7 @@ func (r *Run) buryOne(ctx context.Context, g grave) (through int64, err error) {
 	}
 	defer source.Close()
 	for through < g.to {
-		c, err := source.Read(through+1, fetchBytes, r.cfg.readCount(), allocate)
+		c, err := source.Read(ctx, through+1, fetchBytes, r.cfg.readCount(), allocate)
 		var trimmed *seglog.TrimmedError
 		switch {
 		case errors.As(err, &trimmed):

@@ -43,7 +43,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Redelivered: counter("levee_subscription_redelivered_records_total", "Records handed out again: given back, not settled in time, or held by a consumer that was gone."),
 		Settlements: vec("levee_subscription_settlements_total", "Times consumers said what became of records: ack or nack, many records maybe at a time.", []string{"kind"}, "ack", "nack"),
 		DeadLetters: counter("levee_subscription_dead_letters_total", "Records that subscriptions gave up and put into a dead-letter topic."),
-		Dropped:     counter("levee_subscription_dropped_records_total", "Records that subscriptions gave up and dropped, as their poison policy says."),
+		Dropped:     counter("levee_subscription_dropped_records_total", "Records that subscriptions gave up and dropped, as their poison policy says, or, of non-reliable topics, had no room to keep until they were handed out."),
 		Blocked:     counter("levee_subscription_blocked_total", "Times a subscription came to a stand before a record that could not be handled."),
 		Skipped:     counter("levee_subscription_trimmed_records_total", "Records that retention had removed before a subscription had settled them, and that it skipped as it is set to."),
 		Takeovers:   counter("levee_subscription_takeovers_total", "Consumers that ended because another one of their name joined."),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leveemq/levee/internal/cursor"
@@ -27,6 +28,11 @@ type Config struct {
 	Now       func() time.Time // for what clients see: delays of records, times of dead letters
 	ReadBytes int              // of one read; 0: 1 MiB
 	ReadCount int              // records of one; 0: 10,000
+	// CacheBytes bounds what all Runs keep of what they have read ahead, beyond two reads each: what does not find room is
+	// read again. 0: 256 MiB.
+	CacheBytes int64
+
+	cached atomic.Int64 // bytes they keep
 }
 
 // Key names what a Run runs.
@@ -51,7 +57,7 @@ type Spec struct {
 // one goroutine at a time.
 type Source interface {
 	// Read returns what comes at from, at most about maxBytes and maxRecords but at least one batch where there is one.
-	Read(from int64, maxBytes, maxRecords int, memory func(size int) []byte) (seglog.Chunk, error)
+	Read(ctx context.Context, from int64, maxBytes, maxRecords int, memory func(size int) []byte) (seglog.Chunk, error)
 	// Changed returns a channel that is closed once there may be more than the next Read finds.
 	Changed() <-chan struct{}
 	Close()
@@ -103,9 +109,19 @@ func New(cfg *Config, spec Spec, open func(ctx context.Context) (Source, error))
 	}
 	r := &Run{cfg: cfg, spec: spec, open: open, born: time.Now(), consumers: map[dispatch.ConsumerID]*Consumer{}, epoch: spec.Epoch, active: cfg.Now(), told: told{quiet: obs.Throttle{Every: time.Minute}}}
 	r.cache.shared = spec.Created == 0
-	r.cache.most = int(spec.Dispatch.LookAhead.Bytes) + 2*cfg.readBytes()
+	r.cache.cfg, r.cache.least = cfg, 2*cfg.readBytes()
+	r.cache.most = mostCached(spec.Dispatch.WithDefaults()) + r.cache.least
 	r.core = dispatch.New(spec.Dispatch, set, spec.State.Counts)
 	return r, nil
+}
+
+// mostCached is how many bytes of what was read ahead are worth keeping. With key_shared the look-ahead is full of records
+// of whoever is slow, which lie here and there among what the others had already.
+func mostCached(c dispatch.Config) int {
+	if c.Type == dispatch.KeyShared {
+		return 4 * int(c.LookAhead.Bytes)
+	}
+	return int(c.LookAhead.Bytes)
 }
 
 // Key returns what it runs.
@@ -126,6 +142,13 @@ func (c *Config) readCount() int {
 		return 10_000
 	}
 	return c.ReadCount
+}
+
+func (c *Config) cacheBytes() int64 {
+	if c.CacheBytes <= 0 {
+		return 256 << 20
+	}
+	return c.CacheBytes
 }
 
 func (r *Run) logger() *slog.Logger { return obs.Logger(r.cfg.Logger) }
@@ -213,6 +236,8 @@ func (r *Run) perform(effects []dispatch.Effect) (failed error) {
 			r.logger().Warn("retention had removed records that a subscription had not settled: it skips them, as it is set to", "topic", r.spec.Topic,
 				"partition", r.spec.Partition, "subscription", r.spec.Name, "from", f.From, "to", f.To)
 			r.broadcast(Event{Kind: Skipped, Range: seglog.Range{From: f.From, To: f.To}})
+		case dispatch.Passed:
+			m.Dropped.Add(float64(f.To - f.From + 1))
 		case dispatch.LostRange:
 			r.broadcast(Event{Kind: Lost, Range: seglog.Range{From: f.From, To: f.To}})
 		}
@@ -323,10 +348,14 @@ func (r *Run) Save(ctx context.Context) error {
 }
 
 // SeekTo moves the cursor, which the metadata has at position and epoch already. Consumers stay and are given what comes
-// from there on; what they hold is nobody's any more.
+// from there on; what they hold is nobody's any more. A seek that is not later than what the Run knows of is passed over:
+// seeks side by side are told in any order, and the metadata has the last of them.
 func (r *Run) SeekTo(position int64, epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if epoch <= r.epoch {
+		return
+	}
 	r.epoch, r.told.blocked = epoch, ""
 	r.graves.list = nil
 	for _, c := range r.consumers {

@@ -84,6 +84,28 @@ func TestSaveUnderWay(t *testing.T) {
 	})
 }
 
+// Seeks side by side reach the Run in any order: the one that the metadata has last counts, and what is acknowledged after
+// it is saved as of it. One that the Run began with takes nothing back.
+func TestSeeksOutOfOrder(t *testing.T) {
+	with(t, dispatch.Config{Type: dispatch.Shared}, func(b *bench) {
+		b.log.add(record.None, "0", "1", "2", "3", "4")
+		c := b.join(Member{Name: "c"})
+		b.next(c)
+		b.run.SeekTo(3, 3)
+		b.run.SeekTo(1, 2)
+		b.within(0, c, "3=3 4=4")
+		b.ack(c, seglog.Range{From: 3, To: 3})
+		b.run.SeekTo(3, 3)
+		if err := b.run.Save(b.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s, _ := b.store.last(); s.Epoch != 3 || s.Position != 4 {
+			t.Fatalf("%+v", s)
+		}
+		b.nothing(c, time.Second)
+	})
+}
+
 // A dead letter is settled once it is buried and not before; what fails is tried again after the backoff, and a seek
 // takes everything back.
 func TestBury(t *testing.T) {

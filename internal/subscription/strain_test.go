@@ -21,7 +21,7 @@ type tape struct {
 	end int64
 }
 
-func (s *tape) Read(from int64, _, _ int, _ func(int) []byte) (seglog.Chunk, error) {
+func (s *tape) Read(_ context.Context, from int64, _, _ int, _ func(int) []byte) (seglog.Chunk, error) {
 	if from >= s.end {
 		return seglog.Chunk{Next: from, End: s.end}, nil
 	}

@@ -3,6 +3,8 @@ package subscription
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -231,11 +233,76 @@ func TestNothingToReadAgain(t *testing.T) {
 	})
 }
 
+// A delayed record of what is not stored is looked for in what is kept, and takes nothing of what passes by.
+func TestDelayedPassingBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, dispatch.Config{Type: dispatch.Shared, AtMostOnce: true, LookAhead: dispatch.Window{Messages: 3, Bytes: 1 << 20}}, 0)
+		defer b.end()
+		b.log.passing = true
+		b.run.cache.most = 1 << 20
+		c := b.join(Member{Name: "c"})
+		synctest.Wait()
+		due := strconv.AppendInt(nil, time.Now().Add(5*time.Minute).UnixMilli(), 10)
+		b.log.append(record.None, record.Record{Value: []byte("late"), Headers: []record.Header{{Key: record.HeaderDeliverAt, Value: due}}})
+		synctest.Wait()
+		for i := range 8 { // more than is read ahead
+			b.log.add(record.None, itoa(int64(i)))
+			synctest.Wait()
+		}
+		<-time.After(6 * time.Minute)
+		synctest.Wait()
+		var all []string
+		for len(all) < 9 {
+			all = append(all, strings.Fields(b.next(c))...)
+		}
+		slices.Sort(all)
+		if s := strings.Join(all, " "); s != "0=late 1=0 2=1 3=2 4=3 5=4 6=5 7=6 8=7" {
+			t.Fatal(s)
+		}
+	})
+}
+
 // A record that is too large for who reads it is not handed to it, however small it was compressed.
 func TestTooLargeForItsConsumer(t *testing.T) {
 	with(t, dispatch.Config{Type: dispatch.Exclusive, Poison: dispatch.Drop}, func(b *bench) {
 		b.log.add(record.LZ4, strings.Repeat("x", 5000), "y")
 		c := b.join(Member{Name: "c", MaxRecordBytes: 1000})
 		b.want(c, "1=y")
+	})
+}
+
+// A key that is empty is a key like any other where consumers filter: who takes all takes it.
+func TestEmptyKeyIsFiltered(t *testing.T) {
+	with(t, dispatch.Config{Type: dispatch.KeyShared}, func(b *bench) {
+		b.log.append(record.None, record.Record{Key: []byte{}, Value: []byte("x")})
+		b.join(Member{Name: "c", Filters: []string{"y"}})
+		b.within(time.Second, b.join(Member{Name: "d"}), "0=x")
+	})
+}
+
+// A run of records is handed out as a whole where its first ones were read again together with others, and its next ones
+// lie in another read than those.
+func TestPieceInSeveralReads(t *testing.T) {
+	with(t, dispatch.Config{Type: dispatch.Shared}, func(b *bench) {
+		b.run.cache.most = 30 << 10 // two of these batches; a read that is made again holds five
+		c := b.join(Member{Name: "c"})
+		add := func(values ...string) {
+			for _, v := range values {
+				b.log.add(record.None, v+strings.Repeat("x", 12<<10))
+				synctest.Wait() // each is read by itself
+			}
+		}
+		add("a", "b", "c", "d")
+		b.next(c)
+		b.ack(c, seglog.Range{From: 1, To: 3})
+		add("e", "f")
+		b.nack(c, 0, 0, 0)
+		var got []string
+		for _, s := range strings.Fields(b.next(c)) {
+			got = append(got, strings.ReplaceAll(s, "x", ""))
+		}
+		if s := strings.Join(got, " "); s != "0=a*2 4=e 5=f" {
+			b.t.Errorf("got %s", s)
+		}
 	})
 }

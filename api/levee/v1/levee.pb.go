@@ -1328,7 +1328,7 @@ func (x *Trimmed) GetOldest() int64 {
 type ConsumeRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Open   *OpenConsume           `protobuf:"bytes,1,opt,name=open,proto3" json:"open,omitempty"`     // in the first message only
-	Credit *Credit                `protobuf:"bytes,2,opt,name=credit,proto3" json:"credit,omitempty"` // as in Subscribe
+	Credit *Credit                `protobuf:"bytes,2,opt,name=credit,proto3" json:"credit,omitempty"` // as in Subscribe; news and the end cost none, and need none
 	// Done: these offsets are settled. Whatever was handed out may be acknowledged, also on a later stream; the rest is
 	// passed over.
 	Acks          []*Range `protobuf:"bytes,3,rep,name=acks,proto3" json:"acks,omitempty"`
@@ -2447,14 +2447,16 @@ func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
 
 // TopicSettings are a topic's own; what is absent comes from the broker's defaults.
 type TopicSettings struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Fsync           *string                `protobuf:"bytes,1,opt,name=fsync,proto3,oneof" json:"fsync,omitempty"` // on_commit, periodic, none
-	FsyncIntervalMs *int64                 `protobuf:"varint,2,opt,name=fsync_interval_ms,json=fsyncIntervalMs,proto3,oneof" json:"fsync_interval_ms,omitempty"`
-	RetentionBytes  *int64                 `protobuf:"varint,3,opt,name=retention_bytes,json=retentionBytes,proto3,oneof" json:"retention_bytes,omitempty"`   // 0: unlimited
-	RetentionAgeMs  *int64                 `protobuf:"varint,4,opt,name=retention_age_ms,json=retentionAgeMs,proto3,oneof" json:"retention_age_ms,omitempty"` // 0: unlimited
-	SegmentBytes    *int64                 `protobuf:"varint,5,opt,name=segment_bytes,json=segmentBytes,proto3,oneof" json:"segment_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Fsync                *string                `protobuf:"bytes,1,opt,name=fsync,proto3,oneof" json:"fsync,omitempty"` // on_commit, periodic, none
+	FsyncIntervalMs      *int64                 `protobuf:"varint,2,opt,name=fsync_interval_ms,json=fsyncIntervalMs,proto3,oneof" json:"fsync_interval_ms,omitempty"`
+	RetentionBytes       *int64                 `protobuf:"varint,3,opt,name=retention_bytes,json=retentionBytes,proto3,oneof" json:"retention_bytes,omitempty"`   // 0: unlimited
+	RetentionAgeMs       *int64                 `protobuf:"varint,4,opt,name=retention_age_ms,json=retentionAgeMs,proto3,oneof" json:"retention_age_ms,omitempty"` // 0: unlimited
+	SegmentBytes         *int64                 `protobuf:"varint,5,opt,name=segment_bytes,json=segmentBytes,proto3,oneof" json:"segment_bytes,omitempty"`
+	ObjectRetentionBytes *int64                 `protobuf:"varint,6,opt,name=object_retention_bytes,json=objectRetentionBytes,proto3,oneof" json:"object_retention_bytes,omitempty"`   // of what is exported of a partition; 0: unlimited
+	ObjectRetentionAgeMs *int64                 `protobuf:"varint,7,opt,name=object_retention_age_ms,json=objectRetentionAgeMs,proto3,oneof" json:"object_retention_age_ms,omitempty"` // 0: unlimited
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *TopicSettings) Reset() {
@@ -2518,6 +2520,20 @@ func (x *TopicSettings) GetRetentionAgeMs() int64 {
 func (x *TopicSettings) GetSegmentBytes() int64 {
 	if x != nil && x.SegmentBytes != nil {
 		return *x.SegmentBytes
+	}
+	return 0
+}
+
+func (x *TopicSettings) GetObjectRetentionBytes() int64 {
+	if x != nil && x.ObjectRetentionBytes != nil {
+		return *x.ObjectRetentionBytes
+	}
+	return 0
+}
+
+func (x *TopicSettings) GetObjectRetentionAgeMs() int64 {
+	if x != nil && x.ObjectRetentionAgeMs != nil {
+		return *x.ObjectRetentionAgeMs
 	}
 	return 0
 }
@@ -3091,6 +3107,186 @@ func (*UnloadTopicResponse) Descriptor() ([]byte, []int) {
 	return file_levee_v1_levee_proto_rawDescGZIP(), []int{47}
 }
 
+type RecoverPartitionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     *int32                 `protobuf:"varint,2,opt,name=partition,proto3,oneof" json:"partition,omitempty"` // absent: all of the topic
+	AcceptLoss    bool                   `protobuf:"varint,3,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
+	From          string                 `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"` // a data directory, as the broker's machine sees it: absolute; not with accept_loss
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverPartitionsRequest) Reset() {
+	*x = RecoverPartitionsRequest{}
+	mi := &file_levee_v1_levee_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverPartitionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverPartitionsRequest) ProtoMessage() {}
+
+func (x *RecoverPartitionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverPartitionsRequest.ProtoReflect.Descriptor instead.
+func (*RecoverPartitionsRequest) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RecoverPartitionsRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RecoverPartitionsRequest) GetPartition() int32 {
+	if x != nil && x.Partition != nil {
+		return *x.Partition
+	}
+	return 0
+}
+
+func (x *RecoverPartitionsRequest) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
+	}
+	return false
+}
+
+func (x *RecoverPartitionsRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+type RecoverPartitionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partitions    []*WaitingPartition    `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"` // that wait, or waited until this call
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverPartitionsResponse) Reset() {
+	*x = RecoverPartitionsResponse{}
+	mi := &file_levee_v1_levee_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverPartitionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverPartitionsResponse) ProtoMessage() {}
+
+func (x *RecoverPartitionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverPartitionsResponse.ProtoReflect.Descriptor instead.
+func (*RecoverPartitionsResponse) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RecoverPartitionsResponse) GetPartitions() []*WaitingPartition {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+type WaitingPartition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Broker        string                 `protobuf:"bytes,2,opt,name=broker,proto3" json:"broker,omitempty"`                   // the lost one, in words
+	SinceMs       int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"` // since the epoch
+	Report        *TakeoverReport        `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`                   // what came of it, where it waits no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingPartition) Reset() {
+	*x = WaitingPartition{}
+	mi := &file_levee_v1_levee_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingPartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingPartition) ProtoMessage() {}
+
+func (x *WaitingPartition) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingPartition.ProtoReflect.Descriptor instead.
+func (*WaitingPartition) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *WaitingPartition) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *WaitingPartition) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *WaitingPartition) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *WaitingPartition) GetReport() *TakeoverReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
 type Topic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // namespace/name
@@ -3107,7 +3303,7 @@ type Topic struct {
 
 func (x *Topic) Reset() {
 	*x = Topic{}
-	mi := &file_levee_v1_levee_proto_msgTypes[48]
+	mi := &file_levee_v1_levee_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3315,7 @@ func (x *Topic) String() string {
 func (*Topic) ProtoMessage() {}
 
 func (x *Topic) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[48]
+	mi := &file_levee_v1_levee_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3328,7 @@ func (x *Topic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Topic.ProtoReflect.Descriptor instead.
 func (*Topic) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{48}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Topic) GetName() string {
@@ -3194,21 +3390,29 @@ func (x *Topic) GetCreatedMs() int64 {
 type Partition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partition     int32                  `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`      // serving, opening, or "unavailable: why"
-	First         int64                  `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`     // oldest offset retained
-	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`         // next offset readers will see
-	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"` // offsets below it are on the device
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`                                     // serving, opening, or "unavailable: why"
+	First         int64                  `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`                                    // oldest offset retained
+	End           int64                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`                                        // next offset readers will see
+	Durable       int64                  `protobuf:"varint,5,opt,name=durable,proto3" json:"durable,omitempty"`                                // offsets below it are on the device
+	Copied        bool                   `protobuf:"varint,10,opt,name=copied,proto3" json:"copied,omitempty"`                                 // sealed segments are copied to a store of objects
+	CopiedBelow   int64                  `protobuf:"varint,11,opt,name=copied_below,json=copiedBelow,proto3" json:"copied_below,omitempty"`    // with copied: offsets below it have a copy there
+	ExposedBytes  int64                  `protobuf:"varint,12,opt,name=exposed_bytes,json=exposedBytes,proto3" json:"exposed_bytes,omitempty"` // with copied: of the log above that, which has them alone
+	ExposedMs     int64                  `protobuf:"varint,13,opt,name=exposed_ms,json=exposedMs,proto3" json:"exposed_ms,omitempty"`          // with copied: how long ago the oldest segment of those was begun
 	Bytes         int64                  `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Segments      int32                  `protobuf:"varint,7,opt,name=segments,proto3" json:"segments,omitempty"`
 	Generation    uint32                 `protobuf:"varint,8,opt,name=generation,proto3" json:"generation,omitempty"`
 	Subscribers   int32                  `protobuf:"varint,9,opt,name=subscribers,proto3" json:"subscribers,omitempty"`
+	Buffered      bool                   `protobuf:"varint,14,opt,name=buffered,proto3" json:"buffered,omitempty"`                   // a record is acknowledged once the write buffer has it
+	Confirmed     int64                  `protobuf:"varint,15,opt,name=confirmed,proto3" json:"confirmed,omitempty"`                 // with buffered: offsets below it are there, or in a copy
+	Uncovered     *int64                 `protobuf:"varint,16,opt,name=uncovered,proto3,oneof" json:"uncovered,omitempty"`           // with buffered: from here on records were acknowledged without it
+	TakenOver     *TakeoverReport        `protobuf:"bytes,17,opt,name=taken_over,json=takenOver,proto3" json:"taken_over,omitempty"` // absent: the log was never made again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_levee_v1_levee_proto_msgTypes[49]
+	mi := &file_levee_v1_levee_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3424,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[49]
+	mi := &file_levee_v1_levee_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3437,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{49}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Partition) GetPartition() int32 {
@@ -3271,6 +3475,34 @@ func (x *Partition) GetDurable() int64 {
 	return 0
 }
 
+func (x *Partition) GetCopied() bool {
+	if x != nil {
+		return x.Copied
+	}
+	return false
+}
+
+func (x *Partition) GetCopiedBelow() int64 {
+	if x != nil {
+		return x.CopiedBelow
+	}
+	return 0
+}
+
+func (x *Partition) GetExposedBytes() int64 {
+	if x != nil {
+		return x.ExposedBytes
+	}
+	return 0
+}
+
+func (x *Partition) GetExposedMs() int64 {
+	if x != nil {
+		return x.ExposedMs
+	}
+	return 0
+}
+
 func (x *Partition) GetBytes() int64 {
 	if x != nil {
 		return x.Bytes
@@ -3299,6 +3531,144 @@ func (x *Partition) GetSubscribers() int32 {
 	return 0
 }
 
+func (x *Partition) GetBuffered() bool {
+	if x != nil {
+		return x.Buffered
+	}
+	return false
+}
+
+func (x *Partition) GetConfirmed() int64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
+func (x *Partition) GetUncovered() int64 {
+	if x != nil && x.Uncovered != nil {
+		return *x.Uncovered
+	}
+	return 0
+}
+
+func (x *Partition) GetTakenOver() *TakeoverReport {
+	if x != nil {
+		return x.TakenOver
+	}
+	return nil
+}
+
+// TakeoverReport tells where a partition's records were found when its log was made again, because the broker that had it
+// was lost with its disk.
+type TakeoverReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AtMs          int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`                            // since the epoch
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`                                         // the lost broker, in words
+	ObjectsBelow  int64                  `protobuf:"varint,3,opt,name=objects_below,json=objectsBelow,proto3" json:"objects_below,omitempty"`    // offsets below it were in the store of objects
+	ReplayedBelow int64                  `protobuf:"varint,4,opt,name=replayed_below,json=replayedBelow,proto3" json:"replayed_below,omitempty"` // offsets from there on and below this were in the write buffer
+	LostFrom      *int64                 `protobuf:"varint,5,opt,name=lost_from,json=lostFrom,proto3,oneof" json:"lost_from,omitempty"`          // the first and the last of the offsets that are declared lost
+	LostTo        *int64                 `protobuf:"varint,6,opt,name=lost_to,json=lostTo,proto3,oneof" json:"lost_to,omitempty"`
+	Directory     string                 `protobuf:"bytes,7,opt,name=directory,proto3" json:"directory,omitempty"`                                  // the lost broker's, where that was brought back
+	ReturnedFrom  *int64                 `protobuf:"varint,8,opt,name=returned_from,json=returnedFrom,proto3,oneof" json:"returned_from,omitempty"` // the first and the last of the offsets that it alone had
+	ReturnedTo    *int64                 `protobuf:"varint,9,opt,name=returned_to,json=returnedTo,proto3,oneof" json:"returned_to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeoverReport) Reset() {
+	*x = TakeoverReport{}
+	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeoverReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeoverReport) ProtoMessage() {}
+
+func (x *TakeoverReport) ProtoReflect() protoreflect.Message {
+	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeoverReport.ProtoReflect.Descriptor instead.
+func (*TakeoverReport) Descriptor() ([]byte, []int) {
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *TakeoverReport) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *TakeoverReport) GetObjectsBelow() int64 {
+	if x != nil {
+		return x.ObjectsBelow
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetReplayedBelow() int64 {
+	if x != nil {
+		return x.ReplayedBelow
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetLostFrom() int64 {
+	if x != nil && x.LostFrom != nil {
+		return *x.LostFrom
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetLostTo() int64 {
+	if x != nil && x.LostTo != nil {
+		return *x.LostTo
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *TakeoverReport) GetReturnedFrom() int64 {
+	if x != nil && x.ReturnedFrom != nil {
+		return *x.ReturnedFrom
+	}
+	return 0
+}
+
+func (x *TakeoverReport) GetReturnedTo() int64 {
+	if x != nil && x.ReturnedTo != nil {
+		return *x.ReturnedTo
+	}
+	return 0
+}
+
 type Exposure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fault         string                 `protobuf:"bytes,1,opt,name=fault,proto3" json:"fault,omitempty"` // e.g. "the broker process dies (kill -9)"
@@ -3309,7 +3679,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_levee_v1_levee_proto_msgTypes[50]
+	mi := &file_levee_v1_levee_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3691,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[50]
+	mi := &file_levee_v1_levee_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3704,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{50}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Exposure) GetFault() string {
@@ -3359,7 +3729,7 @@ type ServerInfoRequest struct {
 
 func (x *ServerInfoRequest) Reset() {
 	*x = ServerInfoRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[51]
+	mi := &file_levee_v1_levee_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3741,7 @@ func (x *ServerInfoRequest) String() string {
 func (*ServerInfoRequest) ProtoMessage() {}
 
 func (x *ServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[51]
+	mi := &file_levee_v1_levee_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3754,7 @@ func (x *ServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*ServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{51}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{55}
 }
 
 type ServerInfoResponse struct {
@@ -3404,7 +3774,7 @@ type ServerInfoResponse struct {
 
 func (x *ServerInfoResponse) Reset() {
 	*x = ServerInfoResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[52]
+	mi := &file_levee_v1_levee_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3786,7 @@ func (x *ServerInfoResponse) String() string {
 func (*ServerInfoResponse) ProtoMessage() {}
 
 func (x *ServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[52]
+	mi := &file_levee_v1_levee_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3799,7 @@ func (x *ServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*ServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{52}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ServerInfoResponse) GetVersion() string {
@@ -3518,7 +3888,7 @@ type SubscriptionSettings struct {
 
 func (x *SubscriptionSettings) Reset() {
 	*x = SubscriptionSettings{}
-	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	mi := &file_levee_v1_levee_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3900,7 @@ func (x *SubscriptionSettings) String() string {
 func (*SubscriptionSettings) ProtoMessage() {}
 
 func (x *SubscriptionSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[53]
+	mi := &file_levee_v1_levee_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3913,7 @@ func (x *SubscriptionSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscriptionSettings.ProtoReflect.Descriptor instead.
 func (*SubscriptionSettings) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{53}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SubscriptionSettings) GetAckTimeoutMs() int64 {
@@ -3660,7 +4030,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_levee_v1_levee_proto_msgTypes[54]
+	mi := &file_levee_v1_levee_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +4042,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[54]
+	mi := &file_levee_v1_levee_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +4055,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{54}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Position) GetAt() isPosition_At {
@@ -3772,7 +4142,7 @@ type CreateSubscriptionRequest struct {
 
 func (x *CreateSubscriptionRequest) Reset() {
 	*x = CreateSubscriptionRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[55]
+	mi := &file_levee_v1_levee_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +4154,7 @@ func (x *CreateSubscriptionRequest) String() string {
 func (*CreateSubscriptionRequest) ProtoMessage() {}
 
 func (x *CreateSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[55]
+	mi := &file_levee_v1_levee_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +4167,7 @@ func (x *CreateSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{55}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CreateSubscriptionRequest) GetTopic() string {
@@ -3844,7 +4214,7 @@ type CreateSubscriptionResponse struct {
 
 func (x *CreateSubscriptionResponse) Reset() {
 	*x = CreateSubscriptionResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[56]
+	mi := &file_levee_v1_levee_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +4226,7 @@ func (x *CreateSubscriptionResponse) String() string {
 func (*CreateSubscriptionResponse) ProtoMessage() {}
 
 func (x *CreateSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[56]
+	mi := &file_levee_v1_levee_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +4239,7 @@ func (x *CreateSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{56}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CreateSubscriptionResponse) GetSubscription() *Subscription {
@@ -3888,7 +4258,7 @@ type ListSubscriptionsRequest struct {
 
 func (x *ListSubscriptionsRequest) Reset() {
 	*x = ListSubscriptionsRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[57]
+	mi := &file_levee_v1_levee_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4270,7 @@ func (x *ListSubscriptionsRequest) String() string {
 func (*ListSubscriptionsRequest) ProtoMessage() {}
 
 func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[57]
+	mi := &file_levee_v1_levee_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4283,7 @@ func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{57}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListSubscriptionsRequest) GetTopic() string {
@@ -3932,7 +4302,7 @@ type ListSubscriptionsResponse struct {
 
 func (x *ListSubscriptionsResponse) Reset() {
 	*x = ListSubscriptionsResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[58]
+	mi := &file_levee_v1_levee_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4314,7 @@ func (x *ListSubscriptionsResponse) String() string {
 func (*ListSubscriptionsResponse) ProtoMessage() {}
 
 func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[58]
+	mi := &file_levee_v1_levee_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4327,7 @@ func (x *ListSubscriptionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{58}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListSubscriptionsResponse) GetSubscriptions() []*Subscription {
@@ -3977,7 +4347,7 @@ type DescribeSubscriptionRequest struct {
 
 func (x *DescribeSubscriptionRequest) Reset() {
 	*x = DescribeSubscriptionRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[59]
+	mi := &file_levee_v1_levee_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4359,7 @@ func (x *DescribeSubscriptionRequest) String() string {
 func (*DescribeSubscriptionRequest) ProtoMessage() {}
 
 func (x *DescribeSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[59]
+	mi := &file_levee_v1_levee_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4372,7 @@ func (x *DescribeSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*DescribeSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{59}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DescribeSubscriptionRequest) GetTopic() string {
@@ -4028,7 +4398,7 @@ type DescribeSubscriptionResponse struct {
 
 func (x *DescribeSubscriptionResponse) Reset() {
 	*x = DescribeSubscriptionResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[60]
+	mi := &file_levee_v1_levee_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4410,7 @@ func (x *DescribeSubscriptionResponse) String() string {
 func (*DescribeSubscriptionResponse) ProtoMessage() {}
 
 func (x *DescribeSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[60]
+	mi := &file_levee_v1_levee_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4423,7 @@ func (x *DescribeSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*DescribeSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{60}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DescribeSubscriptionResponse) GetSubscription() *Subscription {
@@ -4075,7 +4445,7 @@ type SetSubscriptionRequest struct {
 
 func (x *SetSubscriptionRequest) Reset() {
 	*x = SetSubscriptionRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[61]
+	mi := &file_levee_v1_levee_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4457,7 @@ func (x *SetSubscriptionRequest) String() string {
 func (*SetSubscriptionRequest) ProtoMessage() {}
 
 func (x *SetSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[61]
+	mi := &file_levee_v1_levee_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4470,7 @@ func (x *SetSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*SetSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{61}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetSubscriptionRequest) GetTopic() string {
@@ -4140,7 +4510,7 @@ type SetSubscriptionResponse struct {
 
 func (x *SetSubscriptionResponse) Reset() {
 	*x = SetSubscriptionResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[62]
+	mi := &file_levee_v1_levee_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4522,7 @@ func (x *SetSubscriptionResponse) String() string {
 func (*SetSubscriptionResponse) ProtoMessage() {}
 
 func (x *SetSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[62]
+	mi := &file_levee_v1_levee_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4535,7 @@ func (x *SetSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*SetSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{62}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetSubscriptionResponse) GetSubscription() *Subscription {
@@ -4187,7 +4557,7 @@ type SeekSubscriptionRequest struct {
 
 func (x *SeekSubscriptionRequest) Reset() {
 	*x = SeekSubscriptionRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[63]
+	mi := &file_levee_v1_levee_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4569,7 @@ func (x *SeekSubscriptionRequest) String() string {
 func (*SeekSubscriptionRequest) ProtoMessage() {}
 
 func (x *SeekSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[63]
+	mi := &file_levee_v1_levee_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4582,7 @@ func (x *SeekSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*SeekSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{63}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SeekSubscriptionRequest) GetTopic() string {
@@ -4251,7 +4621,7 @@ type SeekSubscriptionResponse struct {
 
 func (x *SeekSubscriptionResponse) Reset() {
 	*x = SeekSubscriptionResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[64]
+	mi := &file_levee_v1_levee_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +4633,7 @@ func (x *SeekSubscriptionResponse) String() string {
 func (*SeekSubscriptionResponse) ProtoMessage() {}
 
 func (x *SeekSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[64]
+	mi := &file_levee_v1_levee_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +4646,7 @@ func (x *SeekSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*SeekSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{64}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{68}
 }
 
 type DeleteSubscriptionRequest struct {
@@ -4289,7 +4659,7 @@ type DeleteSubscriptionRequest struct {
 
 func (x *DeleteSubscriptionRequest) Reset() {
 	*x = DeleteSubscriptionRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[65]
+	mi := &file_levee_v1_levee_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4671,7 @@ func (x *DeleteSubscriptionRequest) String() string {
 func (*DeleteSubscriptionRequest) ProtoMessage() {}
 
 func (x *DeleteSubscriptionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[65]
+	mi := &file_levee_v1_levee_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4684,7 @@ func (x *DeleteSubscriptionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSubscriptionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSubscriptionRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{65}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DeleteSubscriptionRequest) GetTopic() string {
@@ -4339,7 +4709,7 @@ type DeleteSubscriptionResponse struct {
 
 func (x *DeleteSubscriptionResponse) Reset() {
 	*x = DeleteSubscriptionResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[66]
+	mi := &file_levee_v1_levee_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4721,7 @@ func (x *DeleteSubscriptionResponse) String() string {
 func (*DeleteSubscriptionResponse) ProtoMessage() {}
 
 func (x *DeleteSubscriptionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[66]
+	mi := &file_levee_v1_levee_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4734,7 @@ func (x *DeleteSubscriptionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSubscriptionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSubscriptionResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{66}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{70}
 }
 
 type Subscription struct {
@@ -4383,7 +4753,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_levee_v1_levee_proto_msgTypes[67]
+	mi := &file_levee_v1_levee_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4395,7 +4765,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[67]
+	mi := &file_levee_v1_levee_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4408,7 +4778,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{67}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Subscription) GetTopic() string {
@@ -4486,7 +4856,7 @@ type SubscriptionPart struct {
 
 func (x *SubscriptionPart) Reset() {
 	*x = SubscriptionPart{}
-	mi := &file_levee_v1_levee_proto_msgTypes[68]
+	mi := &file_levee_v1_levee_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4868,7 @@ func (x *SubscriptionPart) String() string {
 func (*SubscriptionPart) ProtoMessage() {}
 
 func (x *SubscriptionPart) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[68]
+	mi := &file_levee_v1_levee_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4881,7 @@ func (x *SubscriptionPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscriptionPart.ProtoReflect.Descriptor instead.
 func (*SubscriptionPart) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{68}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SubscriptionPart) GetPartition() int32 {
@@ -4603,7 +4973,7 @@ type SubscriptionConsumer struct {
 
 func (x *SubscriptionConsumer) Reset() {
 	*x = SubscriptionConsumer{}
-	mi := &file_levee_v1_levee_proto_msgTypes[69]
+	mi := &file_levee_v1_levee_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4615,7 +4985,7 @@ func (x *SubscriptionConsumer) String() string {
 func (*SubscriptionConsumer) ProtoMessage() {}
 
 func (x *SubscriptionConsumer) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[69]
+	mi := &file_levee_v1_levee_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4628,7 +4998,7 @@ func (x *SubscriptionConsumer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscriptionConsumer.ProtoReflect.Descriptor instead.
 func (*SubscriptionConsumer) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{69}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SubscriptionConsumer) GetName() string {
@@ -4670,7 +5040,7 @@ type ListDeadLettersRequest struct {
 
 func (x *ListDeadLettersRequest) Reset() {
 	*x = ListDeadLettersRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[70]
+	mi := &file_levee_v1_levee_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +5052,7 @@ func (x *ListDeadLettersRequest) String() string {
 func (*ListDeadLettersRequest) ProtoMessage() {}
 
 func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[70]
+	mi := &file_levee_v1_levee_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +5065,7 @@ func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{70}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListDeadLettersRequest) GetTopic() string {
@@ -4728,7 +5098,7 @@ type ListDeadLettersResponse struct {
 
 func (x *ListDeadLettersResponse) Reset() {
 	*x = ListDeadLettersResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[71]
+	mi := &file_levee_v1_levee_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4740,7 +5110,7 @@ func (x *ListDeadLettersResponse) String() string {
 func (*ListDeadLettersResponse) ProtoMessage() {}
 
 func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[71]
+	mi := &file_levee_v1_levee_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4753,7 +5123,7 @@ func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{71}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListDeadLettersResponse) GetLetters() []*DeadLetter {
@@ -4773,7 +5143,7 @@ type RedriveDeadLettersRequest struct {
 
 func (x *RedriveDeadLettersRequest) Reset() {
 	*x = RedriveDeadLettersRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[72]
+	mi := &file_levee_v1_levee_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +5155,7 @@ func (x *RedriveDeadLettersRequest) String() string {
 func (*RedriveDeadLettersRequest) ProtoMessage() {}
 
 func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[72]
+	mi := &file_levee_v1_levee_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +5168,7 @@ func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{72}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RedriveDeadLettersRequest) GetTopic() string {
@@ -4825,7 +5195,7 @@ type RedriveDeadLettersResponse struct {
 
 func (x *RedriveDeadLettersResponse) Reset() {
 	*x = RedriveDeadLettersResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[73]
+	mi := &file_levee_v1_levee_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4837,7 +5207,7 @@ func (x *RedriveDeadLettersResponse) String() string {
 func (*RedriveDeadLettersResponse) ProtoMessage() {}
 
 func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[73]
+	mi := &file_levee_v1_levee_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4850,7 +5220,7 @@ func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{73}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RedriveDeadLettersResponse) GetRedriven() int64 {
@@ -4877,7 +5247,7 @@ type PurgeDeadLettersRequest struct {
 
 func (x *PurgeDeadLettersRequest) Reset() {
 	*x = PurgeDeadLettersRequest{}
-	mi := &file_levee_v1_levee_proto_msgTypes[74]
+	mi := &file_levee_v1_levee_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +5259,7 @@ func (x *PurgeDeadLettersRequest) String() string {
 func (*PurgeDeadLettersRequest) ProtoMessage() {}
 
 func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[74]
+	mi := &file_levee_v1_levee_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +5272,7 @@ func (x *PurgeDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{74}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *PurgeDeadLettersRequest) GetTopic() string {
@@ -4928,7 +5298,7 @@ type PurgeDeadLettersResponse struct {
 
 func (x *PurgeDeadLettersResponse) Reset() {
 	*x = PurgeDeadLettersResponse{}
-	mi := &file_levee_v1_levee_proto_msgTypes[75]
+	mi := &file_levee_v1_levee_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4940,7 +5310,7 @@ func (x *PurgeDeadLettersResponse) String() string {
 func (*PurgeDeadLettersResponse) ProtoMessage() {}
 
 func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[75]
+	mi := &file_levee_v1_levee_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4953,7 +5323,7 @@ func (x *PurgeDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{75}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PurgeDeadLettersResponse) GetPurged() int64 {
@@ -4979,7 +5349,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_levee_v1_levee_proto_msgTypes[76]
+	mi := &file_levee_v1_levee_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5361,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_levee_v1_levee_proto_msgTypes[76]
+	mi := &file_levee_v1_levee_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5374,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_levee_v1_levee_proto_rawDescGZIP(), []int{76}
+	return file_levee_v1_levee_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DeadLetter) GetTopic() string {
@@ -5258,18 +5628,22 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\x06topics\x18\x02 \x01(\x05R\x06topics\",\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
-	"\x17DeleteNamespaceResponse\"\xbd\x02\n" +
+	"\x17DeleteNamespaceResponse\"\xeb\x03\n" +
 	"\rTopicSettings\x12\x19\n" +
 	"\x05fsync\x18\x01 \x01(\tH\x00R\x05fsync\x88\x01\x01\x12/\n" +
 	"\x11fsync_interval_ms\x18\x02 \x01(\x03H\x01R\x0ffsyncIntervalMs\x88\x01\x01\x12,\n" +
 	"\x0fretention_bytes\x18\x03 \x01(\x03H\x02R\x0eretentionBytes\x88\x01\x01\x12-\n" +
 	"\x10retention_age_ms\x18\x04 \x01(\x03H\x03R\x0eretentionAgeMs\x88\x01\x01\x12(\n" +
-	"\rsegment_bytes\x18\x05 \x01(\x03H\x04R\fsegmentBytes\x88\x01\x01B\b\n" +
+	"\rsegment_bytes\x18\x05 \x01(\x03H\x04R\fsegmentBytes\x88\x01\x01\x129\n" +
+	"\x16object_retention_bytes\x18\x06 \x01(\x03H\x05R\x14objectRetentionBytes\x88\x01\x01\x12:\n" +
+	"\x17object_retention_age_ms\x18\a \x01(\x03H\x06R\x14objectRetentionAgeMs\x88\x01\x01B\b\n" +
 	"\x06_fsyncB\x14\n" +
 	"\x12_fsync_interval_msB\x12\n" +
 	"\x10_retention_bytesB\x13\n" +
 	"\x11_retention_age_msB\x10\n" +
-	"\x0e_segment_bytes\"\x99\x01\n" +
+	"\x0e_segment_bytesB\x19\n" +
+	"\x17_object_retention_bytesB\x1a\n" +
+	"\x18_object_retention_age_ms\"\x99\x01\n" +
 	"\x12CreateTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5302,7 +5676,24 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\x13DeleteTopicResponse\"(\n" +
 	"\x12UnloadTopicRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x15\n" +
-	"\x13UnloadTopicResponse\"\x94\x02\n" +
+	"\x13UnloadTopicResponse\"\x96\x01\n" +
+	"\x18RecoverPartitionsRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12!\n" +
+	"\tpartition\x18\x02 \x01(\x05H\x00R\tpartition\x88\x01\x01\x12\x1f\n" +
+	"\vaccept_loss\x18\x03 \x01(\bR\n" +
+	"acceptLoss\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\tR\x04fromB\f\n" +
+	"\n" +
+	"_partition\"W\n" +
+	"\x19RecoverPartitionsResponse\x12:\n" +
+	"\n" +
+	"partitions\x18\x01 \x03(\v2\x1a.levee.v1.WaitingPartitionR\n" +
+	"partitions\"\x95\x01\n" +
+	"\x10WaitingPartition\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
+	"\x06broker\x18\x02 \x01(\tR\x06broker\x12\x19\n" +
+	"\bsince_ms\x18\x03 \x01(\x03R\asinceMs\x120\n" +
+	"\x06report\x18\x04 \x01(\v2\x18.levee.v1.TakeoverReportR\x06report\"\x94\x02\n" +
 	"\x05Topic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x12 \n" +
@@ -5314,19 +5705,49 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\bsettings\x18\x06 \x01(\v2\x17.levee.v1.TopicSettingsR\bsettings\x125\n" +
 	"\teffective\x18\a \x01(\v2\x17.levee.v1.TopicSettingsR\teffective\x12\x1d\n" +
 	"\n" +
-	"created_ms\x18\b \x01(\x03R\tcreatedMs\"\xf5\x01\n" +
+	"created_ms\x18\b \x01(\x03R\tcreatedMs\"\x98\x04\n" +
 	"\tPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\x03R\x05first\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\x03R\x03end\x12\x18\n" +
-	"\adurable\x18\x05 \x01(\x03R\adurable\x12\x14\n" +
+	"\adurable\x18\x05 \x01(\x03R\adurable\x12\x16\n" +
+	"\x06copied\x18\n" +
+	" \x01(\bR\x06copied\x12!\n" +
+	"\fcopied_below\x18\v \x01(\x03R\vcopiedBelow\x12#\n" +
+	"\rexposed_bytes\x18\f \x01(\x03R\fexposedBytes\x12\x1d\n" +
+	"\n" +
+	"exposed_ms\x18\r \x01(\x03R\texposedMs\x12\x14\n" +
 	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x12\x1a\n" +
 	"\bsegments\x18\a \x01(\x05R\bsegments\x12\x1e\n" +
 	"\n" +
 	"generation\x18\b \x01(\rR\n" +
 	"generation\x12 \n" +
-	"\vsubscribers\x18\t \x01(\x05R\vsubscribers\"6\n" +
+	"\vsubscribers\x18\t \x01(\x05R\vsubscribers\x12\x1a\n" +
+	"\bbuffered\x18\x0e \x01(\bR\bbuffered\x12\x1c\n" +
+	"\tconfirmed\x18\x0f \x01(\x03R\tconfirmed\x12!\n" +
+	"\tuncovered\x18\x10 \x01(\x03H\x00R\tuncovered\x88\x01\x01\x127\n" +
+	"\n" +
+	"taken_over\x18\x11 \x01(\v2\x18.levee.v1.TakeoverReportR\ttakenOverB\f\n" +
+	"\n" +
+	"_uncovered\"\xef\x02\n" +
+	"\x0eTakeoverReport\x12\x13\n" +
+	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12#\n" +
+	"\robjects_below\x18\x03 \x01(\x03R\fobjectsBelow\x12%\n" +
+	"\x0ereplayed_below\x18\x04 \x01(\x03R\rreplayedBelow\x12 \n" +
+	"\tlost_from\x18\x05 \x01(\x03H\x00R\blostFrom\x88\x01\x01\x12\x1c\n" +
+	"\alost_to\x18\x06 \x01(\x03H\x01R\x06lostTo\x88\x01\x01\x12\x1c\n" +
+	"\tdirectory\x18\a \x01(\tR\tdirectory\x12(\n" +
+	"\rreturned_from\x18\b \x01(\x03H\x02R\freturnedFrom\x88\x01\x01\x12$\n" +
+	"\vreturned_to\x18\t \x01(\x03H\x03R\n" +
+	"returnedTo\x88\x01\x01B\f\n" +
+	"\n" +
+	"_lost_fromB\n" +
+	"\n" +
+	"\b_lost_toB\x10\n" +
+	"\x0e_returned_fromB\x0e\n" +
+	"\f_returned_to\"6\n" +
 	"\bExposure\x12\x14\n" +
 	"\x05fault\x18\x01 \x01(\tR\x05fault\x12\x14\n" +
 	"\x05loses\x18\x02 \x01(\tR\x05loses\"\x13\n" +
@@ -5480,7 +5901,7 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\vPublishOnce\x12\x1c.levee.v1.PublishOnceRequest\x1a\x1d.levee.v1.PublishOnceResponse\x12H\n" +
 	"\tSubscribe\x12\x1a.levee.v1.SubscribeRequest\x1a\x1b.levee.v1.SubscribeResponse(\x010\x01\x12M\n" +
 	"\fInitProducer\x12\x1d.levee.v1.InitProducerRequest\x1a\x1e.levee.v1.InitProducerResponse\x12B\n" +
-	"\aConsume\x12\x18.levee.v1.ConsumeRequest\x1a\x19.levee.v1.ConsumeResponse(\x010\x012\xe9\f\n" +
+	"\aConsume\x12\x18.levee.v1.ConsumeRequest\x1a\x19.levee.v1.ConsumeResponse(\x010\x012\xc7\r\n" +
 	"\x05Admin\x12V\n" +
 	"\x0fCreateNamespace\x12 .levee.v1.CreateNamespaceRequest\x1a!.levee.v1.CreateNamespaceResponse\x12S\n" +
 	"\x0eListNamespaces\x12\x1f.levee.v1.ListNamespacesRequest\x1a .levee.v1.ListNamespacesResponse\x12V\n" +
@@ -5491,7 +5912,8 @@ const file_levee_v1_levee_proto_rawDesc = "" +
 	"\rDescribeTopic\x12\x1e.levee.v1.DescribeTopicRequest\x1a\x1f.levee.v1.DescribeTopicResponse\x12A\n" +
 	"\bSetTopic\x12\x19.levee.v1.SetTopicRequest\x1a\x1a.levee.v1.SetTopicResponse\x12J\n" +
 	"\vDeleteTopic\x12\x1c.levee.v1.DeleteTopicRequest\x1a\x1d.levee.v1.DeleteTopicResponse\x12J\n" +
-	"\vUnloadTopic\x12\x1c.levee.v1.UnloadTopicRequest\x1a\x1d.levee.v1.UnloadTopicResponse\x12G\n" +
+	"\vUnloadTopic\x12\x1c.levee.v1.UnloadTopicRequest\x1a\x1d.levee.v1.UnloadTopicResponse\x12\\\n" +
+	"\x11RecoverPartitions\x12\".levee.v1.RecoverPartitionsRequest\x1a#.levee.v1.RecoverPartitionsResponse\x12G\n" +
 	"\n" +
 	"ServerInfo\x12\x1b.levee.v1.ServerInfoRequest\x1a\x1c.levee.v1.ServerInfoResponse\x12_\n" +
 	"\x12CreateSubscription\x12#.levee.v1.CreateSubscriptionRequest\x1a$.levee.v1.CreateSubscriptionResponse\x12\\\n" +
@@ -5516,7 +5938,7 @@ func file_levee_v1_levee_proto_rawDescGZIP() []byte {
 	return file_levee_v1_levee_proto_rawDescData
 }
 
-var file_levee_v1_levee_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_levee_v1_levee_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_levee_v1_levee_proto_goTypes = []any{
 	(*PublishRequest)(nil),               // 0: levee.v1.PublishRequest
 	(*OpenPublish)(nil),                  // 1: levee.v1.OpenPublish
@@ -5566,36 +5988,40 @@ var file_levee_v1_levee_proto_goTypes = []any{
 	(*DeleteTopicResponse)(nil),          // 45: levee.v1.DeleteTopicResponse
 	(*UnloadTopicRequest)(nil),           // 46: levee.v1.UnloadTopicRequest
 	(*UnloadTopicResponse)(nil),          // 47: levee.v1.UnloadTopicResponse
-	(*Topic)(nil),                        // 48: levee.v1.Topic
-	(*Partition)(nil),                    // 49: levee.v1.Partition
-	(*Exposure)(nil),                     // 50: levee.v1.Exposure
-	(*ServerInfoRequest)(nil),            // 51: levee.v1.ServerInfoRequest
-	(*ServerInfoResponse)(nil),           // 52: levee.v1.ServerInfoResponse
-	(*SubscriptionSettings)(nil),         // 53: levee.v1.SubscriptionSettings
-	(*Position)(nil),                     // 54: levee.v1.Position
-	(*CreateSubscriptionRequest)(nil),    // 55: levee.v1.CreateSubscriptionRequest
-	(*CreateSubscriptionResponse)(nil),   // 56: levee.v1.CreateSubscriptionResponse
-	(*ListSubscriptionsRequest)(nil),     // 57: levee.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsResponse)(nil),    // 58: levee.v1.ListSubscriptionsResponse
-	(*DescribeSubscriptionRequest)(nil),  // 59: levee.v1.DescribeSubscriptionRequest
-	(*DescribeSubscriptionResponse)(nil), // 60: levee.v1.DescribeSubscriptionResponse
-	(*SetSubscriptionRequest)(nil),       // 61: levee.v1.SetSubscriptionRequest
-	(*SetSubscriptionResponse)(nil),      // 62: levee.v1.SetSubscriptionResponse
-	(*SeekSubscriptionRequest)(nil),      // 63: levee.v1.SeekSubscriptionRequest
-	(*SeekSubscriptionResponse)(nil),     // 64: levee.v1.SeekSubscriptionResponse
-	(*DeleteSubscriptionRequest)(nil),    // 65: levee.v1.DeleteSubscriptionRequest
-	(*DeleteSubscriptionResponse)(nil),   // 66: levee.v1.DeleteSubscriptionResponse
-	(*Subscription)(nil),                 // 67: levee.v1.Subscription
-	(*SubscriptionPart)(nil),             // 68: levee.v1.SubscriptionPart
-	(*SubscriptionConsumer)(nil),         // 69: levee.v1.SubscriptionConsumer
-	(*ListDeadLettersRequest)(nil),       // 70: levee.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),      // 71: levee.v1.ListDeadLettersResponse
-	(*RedriveDeadLettersRequest)(nil),    // 72: levee.v1.RedriveDeadLettersRequest
-	(*RedriveDeadLettersResponse)(nil),   // 73: levee.v1.RedriveDeadLettersResponse
-	(*PurgeDeadLettersRequest)(nil),      // 74: levee.v1.PurgeDeadLettersRequest
-	(*PurgeDeadLettersResponse)(nil),     // 75: levee.v1.PurgeDeadLettersResponse
-	(*DeadLetter)(nil),                   // 76: levee.v1.DeadLetter
-	nil,                                  // 77: levee.v1.Error.DetailsEntry
+	(*RecoverPartitionsRequest)(nil),     // 48: levee.v1.RecoverPartitionsRequest
+	(*RecoverPartitionsResponse)(nil),    // 49: levee.v1.RecoverPartitionsResponse
+	(*WaitingPartition)(nil),             // 50: levee.v1.WaitingPartition
+	(*Topic)(nil),                        // 51: levee.v1.Topic
+	(*Partition)(nil),                    // 52: levee.v1.Partition
+	(*TakeoverReport)(nil),               // 53: levee.v1.TakeoverReport
+	(*Exposure)(nil),                     // 54: levee.v1.Exposure
+	(*ServerInfoRequest)(nil),            // 55: levee.v1.ServerInfoRequest
+	(*ServerInfoResponse)(nil),           // 56: levee.v1.ServerInfoResponse
+	(*SubscriptionSettings)(nil),         // 57: levee.v1.SubscriptionSettings
+	(*Position)(nil),                     // 58: levee.v1.Position
+	(*CreateSubscriptionRequest)(nil),    // 59: levee.v1.CreateSubscriptionRequest
+	(*CreateSubscriptionResponse)(nil),   // 60: levee.v1.CreateSubscriptionResponse
+	(*ListSubscriptionsRequest)(nil),     // 61: levee.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsResponse)(nil),    // 62: levee.v1.ListSubscriptionsResponse
+	(*DescribeSubscriptionRequest)(nil),  // 63: levee.v1.DescribeSubscriptionRequest
+	(*DescribeSubscriptionResponse)(nil), // 64: levee.v1.DescribeSubscriptionResponse
+	(*SetSubscriptionRequest)(nil),       // 65: levee.v1.SetSubscriptionRequest
+	(*SetSubscriptionResponse)(nil),      // 66: levee.v1.SetSubscriptionResponse
+	(*SeekSubscriptionRequest)(nil),      // 67: levee.v1.SeekSubscriptionRequest
+	(*SeekSubscriptionResponse)(nil),     // 68: levee.v1.SeekSubscriptionResponse
+	(*DeleteSubscriptionRequest)(nil),    // 69: levee.v1.DeleteSubscriptionRequest
+	(*DeleteSubscriptionResponse)(nil),   // 70: levee.v1.DeleteSubscriptionResponse
+	(*Subscription)(nil),                 // 71: levee.v1.Subscription
+	(*SubscriptionPart)(nil),             // 72: levee.v1.SubscriptionPart
+	(*SubscriptionConsumer)(nil),         // 73: levee.v1.SubscriptionConsumer
+	(*ListDeadLettersRequest)(nil),       // 74: levee.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),      // 75: levee.v1.ListDeadLettersResponse
+	(*RedriveDeadLettersRequest)(nil),    // 76: levee.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil),   // 77: levee.v1.RedriveDeadLettersResponse
+	(*PurgeDeadLettersRequest)(nil),      // 78: levee.v1.PurgeDeadLettersRequest
+	(*PurgeDeadLettersResponse)(nil),     // 79: levee.v1.PurgeDeadLettersResponse
+	(*DeadLetter)(nil),                   // 80: levee.v1.DeadLetter
+	nil,                                  // 81: levee.v1.Error.DetailsEntry
 }
 var file_levee_v1_levee_proto_depIdxs = []int32{
 	1,  // 0: levee.v1.PublishRequest.open:type_name -> levee.v1.OpenPublish
@@ -5605,7 +6031,7 @@ var file_levee_v1_levee_proto_depIdxs = []int32{
 	7,  // 4: levee.v1.PublishResponse.draining:type_name -> levee.v1.Error
 	6,  // 5: levee.v1.Ack.ranges:type_name -> levee.v1.Range
 	7,  // 6: levee.v1.Ack.error:type_name -> levee.v1.Error
-	77, // 7: levee.v1.Error.details:type_name -> levee.v1.Error.DetailsEntry
+	81, // 7: levee.v1.Error.details:type_name -> levee.v1.Error.DetailsEntry
 	8,  // 8: levee.v1.Record.headers:type_name -> levee.v1.Header
 	9,  // 9: levee.v1.PublishOnceRequest.records:type_name -> levee.v1.Record
 	13, // 10: levee.v1.SubscribeRequest.open:type_name -> levee.v1.OpenSubscribe
@@ -5631,82 +6057,87 @@ var file_levee_v1_levee_proto_depIdxs = []int32{
 	25, // 30: levee.v1.Delivered.counts:type_name -> levee.v1.Deliveries
 	32, // 31: levee.v1.ListNamespacesResponse.namespaces:type_name -> levee.v1.Namespace
 	35, // 32: levee.v1.CreateTopicRequest.settings:type_name -> levee.v1.TopicSettings
-	48, // 33: levee.v1.CreateTopicResponse.topic:type_name -> levee.v1.Topic
-	48, // 34: levee.v1.ListTopicsResponse.topics:type_name -> levee.v1.Topic
-	48, // 35: levee.v1.DescribeTopicResponse.topic:type_name -> levee.v1.Topic
-	49, // 36: levee.v1.DescribeTopicResponse.partitions:type_name -> levee.v1.Partition
-	50, // 37: levee.v1.DescribeTopicResponse.exposures:type_name -> levee.v1.Exposure
+	51, // 33: levee.v1.CreateTopicResponse.topic:type_name -> levee.v1.Topic
+	51, // 34: levee.v1.ListTopicsResponse.topics:type_name -> levee.v1.Topic
+	51, // 35: levee.v1.DescribeTopicResponse.topic:type_name -> levee.v1.Topic
+	52, // 36: levee.v1.DescribeTopicResponse.partitions:type_name -> levee.v1.Partition
+	54, // 37: levee.v1.DescribeTopicResponse.exposures:type_name -> levee.v1.Exposure
 	35, // 38: levee.v1.SetTopicRequest.settings:type_name -> levee.v1.TopicSettings
-	48, // 39: levee.v1.SetTopicResponse.topic:type_name -> levee.v1.Topic
-	35, // 40: levee.v1.Topic.settings:type_name -> levee.v1.TopicSettings
-	35, // 41: levee.v1.Topic.effective:type_name -> levee.v1.TopicSettings
-	54, // 42: levee.v1.CreateSubscriptionRequest.start:type_name -> levee.v1.Position
-	53, // 43: levee.v1.CreateSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
-	67, // 44: levee.v1.CreateSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
-	67, // 45: levee.v1.ListSubscriptionsResponse.subscriptions:type_name -> levee.v1.Subscription
-	67, // 46: levee.v1.DescribeSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
-	53, // 47: levee.v1.SetSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
-	67, // 48: levee.v1.SetSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
-	54, // 49: levee.v1.SeekSubscriptionRequest.to:type_name -> levee.v1.Position
-	53, // 50: levee.v1.Subscription.settings:type_name -> levee.v1.SubscriptionSettings
-	53, // 51: levee.v1.Subscription.effective:type_name -> levee.v1.SubscriptionSettings
-	68, // 52: levee.v1.Subscription.parts:type_name -> levee.v1.SubscriptionPart
-	69, // 53: levee.v1.SubscriptionPart.consumers:type_name -> levee.v1.SubscriptionConsumer
-	76, // 54: levee.v1.ListDeadLettersResponse.letters:type_name -> levee.v1.DeadLetter
-	9,  // 55: levee.v1.DeadLetter.record:type_name -> levee.v1.Record
-	0,  // 56: levee.v1.Stream.Publish:input_type -> levee.v1.PublishRequest
-	10, // 57: levee.v1.Stream.PublishOnce:input_type -> levee.v1.PublishOnceRequest
-	12, // 58: levee.v1.Stream.Subscribe:input_type -> levee.v1.SubscribeRequest
-	26, // 59: levee.v1.Stream.InitProducer:input_type -> levee.v1.InitProducerRequest
-	19, // 60: levee.v1.Stream.Consume:input_type -> levee.v1.ConsumeRequest
-	28, // 61: levee.v1.Admin.CreateNamespace:input_type -> levee.v1.CreateNamespaceRequest
-	30, // 62: levee.v1.Admin.ListNamespaces:input_type -> levee.v1.ListNamespacesRequest
-	33, // 63: levee.v1.Admin.DeleteNamespace:input_type -> levee.v1.DeleteNamespaceRequest
-	36, // 64: levee.v1.Admin.CreateTopic:input_type -> levee.v1.CreateTopicRequest
-	38, // 65: levee.v1.Admin.ListTopics:input_type -> levee.v1.ListTopicsRequest
-	40, // 66: levee.v1.Admin.DescribeTopic:input_type -> levee.v1.DescribeTopicRequest
-	42, // 67: levee.v1.Admin.SetTopic:input_type -> levee.v1.SetTopicRequest
-	44, // 68: levee.v1.Admin.DeleteTopic:input_type -> levee.v1.DeleteTopicRequest
-	46, // 69: levee.v1.Admin.UnloadTopic:input_type -> levee.v1.UnloadTopicRequest
-	51, // 70: levee.v1.Admin.ServerInfo:input_type -> levee.v1.ServerInfoRequest
-	55, // 71: levee.v1.Admin.CreateSubscription:input_type -> levee.v1.CreateSubscriptionRequest
-	57, // 72: levee.v1.Admin.ListSubscriptions:input_type -> levee.v1.ListSubscriptionsRequest
-	59, // 73: levee.v1.Admin.DescribeSubscription:input_type -> levee.v1.DescribeSubscriptionRequest
-	61, // 74: levee.v1.Admin.SetSubscription:input_type -> levee.v1.SetSubscriptionRequest
-	63, // 75: levee.v1.Admin.SeekSubscription:input_type -> levee.v1.SeekSubscriptionRequest
-	65, // 76: levee.v1.Admin.DeleteSubscription:input_type -> levee.v1.DeleteSubscriptionRequest
-	70, // 77: levee.v1.Admin.ListDeadLetters:input_type -> levee.v1.ListDeadLettersRequest
-	72, // 78: levee.v1.Admin.RedriveDeadLetters:input_type -> levee.v1.RedriveDeadLettersRequest
-	74, // 79: levee.v1.Admin.PurgeDeadLetters:input_type -> levee.v1.PurgeDeadLettersRequest
-	3,  // 80: levee.v1.Stream.Publish:output_type -> levee.v1.PublishResponse
-	11, // 81: levee.v1.Stream.PublishOnce:output_type -> levee.v1.PublishOnceResponse
-	15, // 82: levee.v1.Stream.Subscribe:output_type -> levee.v1.SubscribeResponse
-	27, // 83: levee.v1.Stream.InitProducer:output_type -> levee.v1.InitProducerResponse
-	22, // 84: levee.v1.Stream.Consume:output_type -> levee.v1.ConsumeResponse
-	29, // 85: levee.v1.Admin.CreateNamespace:output_type -> levee.v1.CreateNamespaceResponse
-	31, // 86: levee.v1.Admin.ListNamespaces:output_type -> levee.v1.ListNamespacesResponse
-	34, // 87: levee.v1.Admin.DeleteNamespace:output_type -> levee.v1.DeleteNamespaceResponse
-	37, // 88: levee.v1.Admin.CreateTopic:output_type -> levee.v1.CreateTopicResponse
-	39, // 89: levee.v1.Admin.ListTopics:output_type -> levee.v1.ListTopicsResponse
-	41, // 90: levee.v1.Admin.DescribeTopic:output_type -> levee.v1.DescribeTopicResponse
-	43, // 91: levee.v1.Admin.SetTopic:output_type -> levee.v1.SetTopicResponse
-	45, // 92: levee.v1.Admin.DeleteTopic:output_type -> levee.v1.DeleteTopicResponse
-	47, // 93: levee.v1.Admin.UnloadTopic:output_type -> levee.v1.UnloadTopicResponse
-	52, // 94: levee.v1.Admin.ServerInfo:output_type -> levee.v1.ServerInfoResponse
-	56, // 95: levee.v1.Admin.CreateSubscription:output_type -> levee.v1.CreateSubscriptionResponse
-	58, // 96: levee.v1.Admin.ListSubscriptions:output_type -> levee.v1.ListSubscriptionsResponse
-	60, // 97: levee.v1.Admin.DescribeSubscription:output_type -> levee.v1.DescribeSubscriptionResponse
-	62, // 98: levee.v1.Admin.SetSubscription:output_type -> levee.v1.SetSubscriptionResponse
-	64, // 99: levee.v1.Admin.SeekSubscription:output_type -> levee.v1.SeekSubscriptionResponse
-	66, // 100: levee.v1.Admin.DeleteSubscription:output_type -> levee.v1.DeleteSubscriptionResponse
-	71, // 101: levee.v1.Admin.ListDeadLetters:output_type -> levee.v1.ListDeadLettersResponse
-	73, // 102: levee.v1.Admin.RedriveDeadLetters:output_type -> levee.v1.RedriveDeadLettersResponse
-	75, // 103: levee.v1.Admin.PurgeDeadLetters:output_type -> levee.v1.PurgeDeadLettersResponse
-	80, // [80:104] is the sub-list for method output_type
-	56, // [56:80] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	51, // 39: levee.v1.SetTopicResponse.topic:type_name -> levee.v1.Topic
+	50, // 40: levee.v1.RecoverPartitionsResponse.partitions:type_name -> levee.v1.WaitingPartition
+	53, // 41: levee.v1.WaitingPartition.report:type_name -> levee.v1.TakeoverReport
+	35, // 42: levee.v1.Topic.settings:type_name -> levee.v1.TopicSettings
+	35, // 43: levee.v1.Topic.effective:type_name -> levee.v1.TopicSettings
+	53, // 44: levee.v1.Partition.taken_over:type_name -> levee.v1.TakeoverReport
+	58, // 45: levee.v1.CreateSubscriptionRequest.start:type_name -> levee.v1.Position
+	57, // 46: levee.v1.CreateSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
+	71, // 47: levee.v1.CreateSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	71, // 48: levee.v1.ListSubscriptionsResponse.subscriptions:type_name -> levee.v1.Subscription
+	71, // 49: levee.v1.DescribeSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	57, // 50: levee.v1.SetSubscriptionRequest.settings:type_name -> levee.v1.SubscriptionSettings
+	71, // 51: levee.v1.SetSubscriptionResponse.subscription:type_name -> levee.v1.Subscription
+	58, // 52: levee.v1.SeekSubscriptionRequest.to:type_name -> levee.v1.Position
+	57, // 53: levee.v1.Subscription.settings:type_name -> levee.v1.SubscriptionSettings
+	57, // 54: levee.v1.Subscription.effective:type_name -> levee.v1.SubscriptionSettings
+	72, // 55: levee.v1.Subscription.parts:type_name -> levee.v1.SubscriptionPart
+	73, // 56: levee.v1.SubscriptionPart.consumers:type_name -> levee.v1.SubscriptionConsumer
+	80, // 57: levee.v1.ListDeadLettersResponse.letters:type_name -> levee.v1.DeadLetter
+	9,  // 58: levee.v1.DeadLetter.record:type_name -> levee.v1.Record
+	0,  // 59: levee.v1.Stream.Publish:input_type -> levee.v1.PublishRequest
+	10, // 60: levee.v1.Stream.PublishOnce:input_type -> levee.v1.PublishOnceRequest
+	12, // 61: levee.v1.Stream.Subscribe:input_type -> levee.v1.SubscribeRequest
+	26, // 62: levee.v1.Stream.InitProducer:input_type -> levee.v1.InitProducerRequest
+	19, // 63: levee.v1.Stream.Consume:input_type -> levee.v1.ConsumeRequest
+	28, // 64: levee.v1.Admin.CreateNamespace:input_type -> levee.v1.CreateNamespaceRequest
+	30, // 65: levee.v1.Admin.ListNamespaces:input_type -> levee.v1.ListNamespacesRequest
+	33, // 66: levee.v1.Admin.DeleteNamespace:input_type -> levee.v1.DeleteNamespaceRequest
+	36, // 67: levee.v1.Admin.CreateTopic:input_type -> levee.v1.CreateTopicRequest
+	38, // 68: levee.v1.Admin.ListTopics:input_type -> levee.v1.ListTopicsRequest
+	40, // 69: levee.v1.Admin.DescribeTopic:input_type -> levee.v1.DescribeTopicRequest
+	42, // 70: levee.v1.Admin.SetTopic:input_type -> levee.v1.SetTopicRequest
+	44, // 71: levee.v1.Admin.DeleteTopic:input_type -> levee.v1.DeleteTopicRequest
+	46, // 72: levee.v1.Admin.UnloadTopic:input_type -> levee.v1.UnloadTopicRequest
+	48, // 73: levee.v1.Admin.RecoverPartitions:input_type -> levee.v1.RecoverPartitionsRequest
+	55, // 74: levee.v1.Admin.ServerInfo:input_type -> levee.v1.ServerInfoRequest
+	59, // 75: levee.v1.Admin.CreateSubscription:input_type -> levee.v1.CreateSubscriptionRequest
+	61, // 76: levee.v1.Admin.ListSubscriptions:input_type -> levee.v1.ListSubscriptionsRequest
+	63, // 77: levee.v1.Admin.DescribeSubscription:input_type -> levee.v1.DescribeSubscriptionRequest
+	65, // 78: levee.v1.Admin.SetSubscription:input_type -> levee.v1.SetSubscriptionRequest
+	67, // 79: levee.v1.Admin.SeekSubscription:input_type -> levee.v1.SeekSubscriptionRequest
+	69, // 80: levee.v1.Admin.DeleteSubscription:input_type -> levee.v1.DeleteSubscriptionRequest
+	74, // 81: levee.v1.Admin.ListDeadLetters:input_type -> levee.v1.ListDeadLettersRequest
+	76, // 82: levee.v1.Admin.RedriveDeadLetters:input_type -> levee.v1.RedriveDeadLettersRequest
+	78, // 83: levee.v1.Admin.PurgeDeadLetters:input_type -> levee.v1.PurgeDeadLettersRequest
+	3,  // 84: levee.v1.Stream.Publish:output_type -> levee.v1.PublishResponse
+	11, // 85: levee.v1.Stream.PublishOnce:output_type -> levee.v1.PublishOnceResponse
+	15, // 86: levee.v1.Stream.Subscribe:output_type -> levee.v1.SubscribeResponse
+	27, // 87: levee.v1.Stream.InitProducer:output_type -> levee.v1.InitProducerResponse
+	22, // 88: levee.v1.Stream.Consume:output_type -> levee.v1.ConsumeResponse
+	29, // 89: levee.v1.Admin.CreateNamespace:output_type -> levee.v1.CreateNamespaceResponse
+	31, // 90: levee.v1.Admin.ListNamespaces:output_type -> levee.v1.ListNamespacesResponse
+	34, // 91: levee.v1.Admin.DeleteNamespace:output_type -> levee.v1.DeleteNamespaceResponse
+	37, // 92: levee.v1.Admin.CreateTopic:output_type -> levee.v1.CreateTopicResponse
+	39, // 93: levee.v1.Admin.ListTopics:output_type -> levee.v1.ListTopicsResponse
+	41, // 94: levee.v1.Admin.DescribeTopic:output_type -> levee.v1.DescribeTopicResponse
+	43, // 95: levee.v1.Admin.SetTopic:output_type -> levee.v1.SetTopicResponse
+	45, // 96: levee.v1.Admin.DeleteTopic:output_type -> levee.v1.DeleteTopicResponse
+	47, // 97: levee.v1.Admin.UnloadTopic:output_type -> levee.v1.UnloadTopicResponse
+	49, // 98: levee.v1.Admin.RecoverPartitions:output_type -> levee.v1.RecoverPartitionsResponse
+	56, // 99: levee.v1.Admin.ServerInfo:output_type -> levee.v1.ServerInfoResponse
+	60, // 100: levee.v1.Admin.CreateSubscription:output_type -> levee.v1.CreateSubscriptionResponse
+	62, // 101: levee.v1.Admin.ListSubscriptions:output_type -> levee.v1.ListSubscriptionsResponse
+	64, // 102: levee.v1.Admin.DescribeSubscription:output_type -> levee.v1.DescribeSubscriptionResponse
+	66, // 103: levee.v1.Admin.SetSubscription:output_type -> levee.v1.SetSubscriptionResponse
+	68, // 104: levee.v1.Admin.SeekSubscription:output_type -> levee.v1.SeekSubscriptionResponse
+	70, // 105: levee.v1.Admin.DeleteSubscription:output_type -> levee.v1.DeleteSubscriptionResponse
+	75, // 106: levee.v1.Admin.ListDeadLetters:output_type -> levee.v1.ListDeadLettersResponse
+	77, // 107: levee.v1.Admin.RedriveDeadLetters:output_type -> levee.v1.RedriveDeadLettersResponse
+	79, // 108: levee.v1.Admin.PurgeDeadLetters:output_type -> levee.v1.PurgeDeadLettersResponse
+	84, // [84:109] is the sub-list for method output_type
+	59, // [59:84] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_levee_v1_levee_proto_init() }
@@ -5728,8 +6159,11 @@ func file_levee_v1_levee_proto_init() {
 	}
 	file_levee_v1_levee_proto_msgTypes[21].OneofWrappers = []any{}
 	file_levee_v1_levee_proto_msgTypes[35].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[48].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[52].OneofWrappers = []any{}
 	file_levee_v1_levee_proto_msgTypes[53].OneofWrappers = []any{}
-	file_levee_v1_levee_proto_msgTypes[54].OneofWrappers = []any{
+	file_levee_v1_levee_proto_msgTypes[57].OneofWrappers = []any{}
+	file_levee_v1_levee_proto_msgTypes[58].OneofWrappers = []any{
 		(*Position_Earliest)(nil),
 		(*Position_Latest)(nil),
 		(*Position_Offset)(nil),
@@ -5741,7 +6175,7 @@ func file_levee_v1_levee_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_levee_v1_levee_proto_rawDesc), len(file_levee_v1_levee_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   78,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

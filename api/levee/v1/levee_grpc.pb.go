@@ -297,6 +297,7 @@ const (
 	Admin_SetTopic_FullMethodName             = "/levee.v1.Admin/SetTopic"
 	Admin_DeleteTopic_FullMethodName          = "/levee.v1.Admin/DeleteTopic"
 	Admin_UnloadTopic_FullMethodName          = "/levee.v1.Admin/UnloadTopic"
+	Admin_RecoverPartitions_FullMethodName    = "/levee.v1.Admin/RecoverPartitions"
 	Admin_ServerInfo_FullMethodName           = "/levee.v1.Admin/ServerInfo"
 	Admin_CreateSubscription_FullMethodName   = "/levee.v1.Admin/CreateSubscription"
 	Admin_ListSubscriptions_FullMethodName    = "/levee.v1.Admin/ListSubscriptions"
@@ -328,6 +329,11 @@ type AdminClient interface {
 	DeleteTopic(ctx context.Context, in *DeleteTopicRequest, opts ...grpc.CallOption) (*DeleteTopicResponse, error)
 	// UnloadTopic closes the topic's partitions; the next use opens and verifies them again.
 	UnloadTopic(ctx context.Context, in *UnloadTopicRequest, opts ...grpc.CallOption) (*UnloadTopicResponse, error)
+	// RecoverPartitions names the partitions that wait for a lost broker, because records that it acknowledged may be nowhere
+	// else. With accept_loss it gives those up: the partitions serve again, and tell readers which offsets are lost. With from
+	// it makes them again with what the lost broker's data directory has, and answers once they serve, which takes as long as
+	// reading it does; what the call does not wait for goes on.
+	RecoverPartitions(ctx context.Context, in *RecoverPartitionsRequest, opts ...grpc.CallOption) (*RecoverPartitionsResponse, error)
 	ServerInfo(ctx context.Context, in *ServerInfoRequest, opts ...grpc.CallOption) (*ServerInfoResponse, error)
 	// CreateSubscription makes a subscription of a reliable topic. Where it starts is decided now.
 	CreateSubscription(ctx context.Context, in *CreateSubscriptionRequest, opts ...grpc.CallOption) (*CreateSubscriptionResponse, error)
@@ -440,6 +446,16 @@ func (c *adminClient) UnloadTopic(ctx context.Context, in *UnloadTopicRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UnloadTopicResponse)
 	err := c.cc.Invoke(ctx, Admin_UnloadTopic_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) RecoverPartitions(ctx context.Context, in *RecoverPartitionsRequest, opts ...grpc.CallOption) (*RecoverPartitionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverPartitionsResponse)
+	err := c.cc.Invoke(ctx, Admin_RecoverPartitions_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -583,6 +599,11 @@ type AdminServer interface {
 	DeleteTopic(context.Context, *DeleteTopicRequest) (*DeleteTopicResponse, error)
 	// UnloadTopic closes the topic's partitions; the next use opens and verifies them again.
 	UnloadTopic(context.Context, *UnloadTopicRequest) (*UnloadTopicResponse, error)
+	// RecoverPartitions names the partitions that wait for a lost broker, because records that it acknowledged may be nowhere
+	// else. With accept_loss it gives those up: the partitions serve again, and tell readers which offsets are lost. With from
+	// it makes them again with what the lost broker's data directory has, and answers once they serve, which takes as long as
+	// reading it does; what the call does not wait for goes on.
+	RecoverPartitions(context.Context, *RecoverPartitionsRequest) (*RecoverPartitionsResponse, error)
 	ServerInfo(context.Context, *ServerInfoRequest) (*ServerInfoResponse, error)
 	// CreateSubscription makes a subscription of a reliable topic. Where it starts is decided now.
 	CreateSubscription(context.Context, *CreateSubscriptionRequest) (*CreateSubscriptionResponse, error)
@@ -637,6 +658,9 @@ func (UnimplementedAdminServer) DeleteTopic(context.Context, *DeleteTopicRequest
 }
 func (UnimplementedAdminServer) UnloadTopic(context.Context, *UnloadTopicRequest) (*UnloadTopicResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UnloadTopic not implemented")
+}
+func (UnimplementedAdminServer) RecoverPartitions(context.Context, *RecoverPartitionsRequest) (*RecoverPartitionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverPartitions not implemented")
 }
 func (UnimplementedAdminServer) ServerInfo(context.Context, *ServerInfoRequest) (*ServerInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServerInfo not implemented")
@@ -851,6 +875,24 @@ func _Admin_UnloadTopic_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_RecoverPartitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverPartitionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).RecoverPartitions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_RecoverPartitions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).RecoverPartitions(ctx, req.(*RecoverPartitionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Admin_ServerInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ServerInfoRequest)
 	if err := dec(in); err != nil {
@@ -1059,6 +1101,10 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "UnloadTopic",
 			Handler:    _Admin_UnloadTopic_Handler,
+		},
+		{
+			MethodName: "RecoverPartitions",
+			Handler:    _Admin_RecoverPartitions_Handler,
 		},
 		{
 			MethodName: "ServerInfo",

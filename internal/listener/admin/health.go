@@ -45,6 +45,21 @@ type readyJSON struct {
 	Topics     int      `json:"topics"`
 	Partitions int      `json:"partitions"`
 	Problems   []string `json:"problems"` // partitions that are unavailable, and why, among them
+
+	Copies  *copiesJSON `json:"copies,omitempty"`       // of sealed segments; absent: none are made
+	Buffer  *bufferJSON `json:"write_buffer,omitempty"` // absent: there is none
+	Waiting int         `json:"waiting,omitempty"`      // partitions that are not served because a lost broker may have acknowledged more
+}
+
+// copiesJSON is what this disk has alone, of all partitions together.
+type copiesJSON struct {
+	ExposedBytes int64 `json:"exposed_bytes"` // of records that have no copy
+	ExposedMs    int64 `json:"exposed_ms"`    // how long ago the oldest segment of those was begun
+}
+
+type bufferJSON struct {
+	Unconfirmed int64 `json:"unconfirmed"` // records that it has not confirmed yet
+	Uncovered   int   `json:"uncovered"`   // partitions of which records were acknowledged without it
 }
 
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
@@ -55,6 +70,14 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	}
 	if b := s.cfg.Broker(); b != nil {
 		answer.Topics, answer.Partitions = b.Counts()
+		e := b.Exposed()
+		if e.Copied {
+			answer.Copies = &copiesJSON{e.Bytes, e.Age.Milliseconds()}
+		}
+		if e.Buffered {
+			answer.Buffer = &bufferJSON{e.Unconfirmed, e.Uncovered}
+		}
+		answer.Waiting = e.Waiting
 	}
 	status := http.StatusOK
 	if st.Phase != Ready {

@@ -258,7 +258,10 @@ func TestTopicsAndNamespaces(t *testing.T) {
 		t.Errorf("describe: %+v", d)
 	}
 	var changed topicJSON
-	si.want(200, "PATCH", "/v1/topics/shop/orders", `{"settings":{"retention_age_ms":60000},"unset":["retention_bytes"]}`).json(t, &changed)
+	si.want(200, "PATCH", "/v1/topics/shop/orders", `{"settings":{"retention_age_ms":60000,"object_retention_age_ms":70000,"object_retention_bytes":5},"unset":["retention_bytes"]}`).json(t, &changed)
+	if s := changed.Settings; *s.ObjectRetentionAgeMs != 70000 || *s.ObjectRetentionBytes != 5 {
+		t.Errorf("changed: %+v", changed)
+	}
 	if *changed.Settings.RetentionAgeMs != 60000 || changed.Settings.RetentionBytes != nil || *changed.Effective.RetentionBytes != 0 {
 		t.Errorf("changed: %+v", changed)
 	}

@@ -15,12 +15,16 @@ type settingsJSON struct {
 	RetentionBytes  *int64  `json:"retention_bytes,omitempty"`
 	RetentionAgeMs  *int64  `json:"retention_age_ms,omitempty"`
 	SegmentBytes    *int64  `json:"segment_bytes,omitempty"`
+
+	ObjectRetentionBytes *int64 `json:"object_retention_bytes,omitempty"`
+	ObjectRetentionAgeMs *int64 `json:"object_retention_age_ms,omitempty"`
 }
 
 func (j settingsJSON) settings() broker.Settings {
 	return broker.Settings{
 		Fsync: j.Fsync, FsyncInterval: fromMs(j.FsyncIntervalMs),
 		RetentionBytes: j.RetentionBytes, RetentionAge: fromMs(j.RetentionAgeMs), SegmentBytes: j.SegmentBytes,
+		ObjectRetentionBytes: j.ObjectRetentionBytes, ObjectRetentionAge: fromMs(j.ObjectRetentionAgeMs),
 	}
 }
 
@@ -28,6 +32,7 @@ func toSettingsJSON(s broker.Settings) settingsJSON {
 	return settingsJSON{
 		Fsync: s.Fsync, FsyncIntervalMs: toMs(s.FsyncInterval),
 		RetentionBytes: s.RetentionBytes, RetentionAgeMs: toMs(s.RetentionAge), SegmentBytes: s.SegmentBytes,
+		ObjectRetentionBytes: s.ObjectRetentionBytes, ObjectRetentionAgeMs: toMs(s.ObjectRetentionAge),
 	}
 }
 
@@ -73,15 +78,58 @@ func toTopicJSON(t broker.TopicInfo) topicJSON {
 }
 
 type partitionJSON struct {
-	Partition   int32  `json:"partition"`
-	State       string `json:"state"`
-	First       int64  `json:"first"`   // oldest offset retained
-	End         int64  `json:"end"`     // the next offset readers will see
-	Durable     int64  `json:"durable"` // offsets below it are on the device
-	Bytes       int64  `json:"bytes"`
-	Segments    int    `json:"segments"`
-	Generation  uint32 `json:"generation"`
-	Subscribers int    `json:"subscribers"`
+	Partition    int32  `json:"partition"`
+	State        string `json:"state"`
+	First        int64  `json:"first"`   // oldest offset retained
+	End          int64  `json:"end"`     // the next offset readers will see
+	Durable      int64  `json:"durable"` // offsets below it are on the device
+	Copied       bool   `json:"copied"`
+	CopiedBelow  int64  `json:"copied_below"`
+	ExposedBytes int64  `json:"exposed_bytes"`
+	ExposedMs    int64  `json:"exposed_ms"`
+	Bytes        int64  `json:"bytes"`
+	Segments     int    `json:"segments"`
+	Generation   uint32 `json:"generation"`
+	Subscribers  int    `json:"subscribers"`
+
+	Buffered  bool           `json:"buffered"`            // a record is acknowledged once the write buffer has it
+	Confirmed int64          `json:"confirmed"`           // with buffered: offsets below it are there, or in a copy
+	Uncovered *int64         `json:"uncovered,omitempty"` // from here on records were acknowledged without it
+	TakenOver *takenOverJSON `json:"taken_over,omitempty"`
+}
+
+// takenOverJSON tells where a partition's records were found when its log was made again.
+type takenOverJSON struct {
+	AtMs      int64     `json:"at_ms"`
+	From      string    `json:"from"`     // the lost broker, in words
+	Objects   int64     `json:"objects"`  // offsets below it were in the store of objects
+	Replayed  int64     `json:"replayed"` // offsets from there on and below it were in the write buffer
+	Lost      *lostJSON `json:"lost,omitempty"`
+	Directory string    `json:"directory,omitempty"` // the lost broker's, where that was brought back
+	Returned  *lostJSON `json:"returned,omitempty"`  // offsets that it alone had
+}
+
+type lostJSON struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+func toPartitionJSON(p broker.PartitionInfo) partitionJSON {
+	row := partitionJSON{
+		Partition: p.Partition, State: p.State, First: p.First, End: p.End, Durable: p.Durable, Copied: p.Copied, CopiedBelow: p.CopiedBelow,
+		ExposedBytes: p.ExposedBytes, ExposedMs: p.ExposedMs, Bytes: p.Bytes, Segments: p.Segments, Generation: p.Generation, Subscribers: p.Subscribers,
+		Buffered: p.Buffered, Confirmed: p.Confirmed, Uncovered: p.Uncovered,
+	}
+	if t := p.TakenOver; t != nil {
+		row.TakenOver = &takenOverJSON{AtMs: t.AtMs, From: t.From, Objects: t.Objects, Replayed: t.Replayed, Directory: t.Directory}
+		if t.Lost != nil {
+			row.TakenOver.Lost = &lostJSON{t.Lost.From, t.Lost.To}
+		}
+		if t.Returned != nil {
+			row.TakenOver.Returned = &lostJSON{t.Returned.From, t.Returned.To}
+		}
+	}
+	return row
 }
 
 type exposureJSON struct {
@@ -126,7 +174,7 @@ func (s *Server) getTopic(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := descriptionJSON{topicJSON: toTopicJSON(d.TopicInfo), Parts: []partitionJSON{}, Exposures: []exposureJSON{}}
 	for _, p := range d.Parts {
-		answer.Parts = append(answer.Parts, partitionJSON(p))
+		answer.Parts = append(answer.Parts, toPartitionJSON(p))
 	}
 	for _, e := range d.Exposures {
 		answer.Exposures = append(answer.Exposures, exposureJSON(e))

@@ -7,6 +7,7 @@ import (
 
 	leveev1 "github.com/leveemq/levee/api/levee/v1"
 	"github.com/leveemq/levee/internal/broker"
+	"github.com/leveemq/levee/internal/fault"
 )
 
 // adminService answers levee.v1.Admin: every call is one of the broker's, with its types mapped.
@@ -75,11 +76,54 @@ func (a *adminService) DescribeTopic(ctx context.Context, req *leveev1.DescribeT
 	for _, p := range d.Parts {
 		resp.Partitions = append(resp.Partitions, &leveev1.Partition{
 			Partition: p.Partition, State: p.State, First: p.First, End: p.End, Durable: p.Durable, Bytes: p.Bytes,
+			Copied: p.Copied, CopiedBelow: p.CopiedBelow, ExposedBytes: p.ExposedBytes, ExposedMs: p.ExposedMs,
 			Segments: count(p.Segments), Generation: p.Generation, Subscribers: count(p.Subscribers),
+			Buffered: p.Buffered, Confirmed: p.Confirmed, Uncovered: p.Uncovered, TakenOver: takenOver(p.TakenOver),
 		})
 	}
 	for _, e := range d.Exposures {
 		resp.Exposures = append(resp.Exposures, &leveev1.Exposure{Fault: e.Fault, Loses: e.Loses})
+	}
+	return resp, nil
+}
+
+func takenOver(t *broker.TakenOver) *leveev1.TakeoverReport {
+	if t == nil {
+		return nil
+	}
+	r := &leveev1.TakeoverReport{AtMs: t.AtMs, From: t.From, ObjectsBelow: t.Objects, ReplayedBelow: t.Replayed, Directory: t.Directory}
+	if t.Lost != nil {
+		r.LostFrom, r.LostTo = &t.Lost.From, &t.Lost.To
+	}
+	if t.Returned != nil {
+		r.ReturnedFrom, r.ReturnedTo = &t.Returned.From, &t.Returned.To
+	}
+	return r
+}
+
+func (a *adminService) RecoverPartitions(ctx context.Context, req *leveev1.RecoverPartitionsRequest) (*leveev1.RecoverPartitionsResponse, error) {
+	partition := int32(-1)
+	if req.Partition != nil {
+		if partition = *req.Partition; partition < 0 {
+			return nil, fault.New(fault.InvalidArgument, "partition %d: it is 0 or above", partition)
+		}
+	}
+	var waiting []broker.Waiting
+	var err error
+	switch {
+	case req.From != "" && req.AcceptLoss:
+		return nil, fault.New(fault.InvalidArgument, "from and accept_loss: a loss is accepted where there is no directory to go on with")
+	case req.From != "":
+		waiting, err = a.broker.Return(ctx, req.Topic, partition, req.From)
+	default:
+		waiting, err = a.broker.Recover(ctx, req.Topic, partition, req.AcceptLoss)
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := &leveev1.RecoverPartitionsResponse{}
+	for _, w := range waiting {
+		resp.Partitions = append(resp.Partitions, &leveev1.WaitingPartition{Partition: w.Partition, Broker: w.Broker, SinceMs: w.Since.UnixMilli(), Report: takenOver(w.Report)})
 	}
 	return resp, nil
 }
@@ -135,6 +179,7 @@ func settingsFrom(s broker.Settings) *leveev1.TopicSettings {
 	return &leveev1.TopicSettings{
 		Fsync: s.Fsync, RetentionBytes: s.RetentionBytes, SegmentBytes: s.SegmentBytes,
 		FsyncIntervalMs: milliseconds(s.FsyncInterval), RetentionAgeMs: milliseconds(s.RetentionAge),
+		ObjectRetentionBytes: s.ObjectRetentionBytes, ObjectRetentionAgeMs: milliseconds(s.ObjectRetentionAge),
 	}
 }
 
@@ -151,12 +196,15 @@ func settingsOf(in *leveev1.TopicSettings) (broker.Settings, error) {
 	if in == nil {
 		return broker.Settings{}, nil
 	}
-	out := broker.Settings{Fsync: in.Fsync, RetentionBytes: in.RetentionBytes, SegmentBytes: in.SegmentBytes}
+	out := broker.Settings{Fsync: in.Fsync, RetentionBytes: in.RetentionBytes, SegmentBytes: in.SegmentBytes, ObjectRetentionBytes: in.ObjectRetentionBytes}
 	var err error
 	if out.FsyncInterval, err = duration(broker.SettingFsyncInterval, in.FsyncIntervalMs); err != nil {
 		return out, err
 	}
-	out.RetentionAge, err = duration(broker.SettingRetentionAge, in.RetentionAgeMs)
+	if out.RetentionAge, err = duration(broker.SettingRetentionAge, in.RetentionAgeMs); err != nil {
+		return out, err
+	}
+	out.ObjectRetentionAge, err = duration(broker.SettingObjectRetentionAge, in.ObjectRetentionAgeMs)
 	return out, err
 }
 

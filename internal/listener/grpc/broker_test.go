@@ -317,6 +317,35 @@ func (f *follower) take(t *testing.T) (values []string, end bool) {
 	return values, false
 }
 
+// A consumer that has no room for records learns at once that it stands by, and that another one has taken over.
+func TestTakeoverIsToldWithoutCredit(t *testing.T) {
+	r := newReal(t)
+	must(r.admin.CreateTopic(t.Context(), &leveev1.CreateTopicRequest{Name: "a"}))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	open := func(name string) consumeClient {
+		st := must(r.stream.Consume(ctx))(t)
+		tell(t, st, &leveev1.ConsumeRequest{Open: &leveev1.OpenConsume{Topic: "a", Subscription: "s", Create: true, Type: "failover", Name: name}})
+		if c := must(st.Recv())(t); c.Consuming == nil {
+			t.Fatalf("got %v", c)
+		}
+		return st
+	}
+	b := open("b")
+	if m := must(b.Recv())(t); !m.Active {
+		t.Fatalf("got %v", m)
+	}
+	open("a")
+	if m := must(b.Recv())(t); !m.Standby {
+		t.Fatalf("got %v", m)
+	}
+	open("b")
+	if m := must(b.Recv())(t); m.Ended.GetKind() != "fenced" {
+		t.Fatalf("got %v", m)
+	}
+	wantEnd(t, b)
+}
+
 func TestBrokerDrainReachesEveryStream(t *testing.T) {
 	r, ctx := newReal(t), t.Context()
 	must(r.admin.CreateTopic(ctx, &leveev1.CreateTopicRequest{Name: "t"}))(t)

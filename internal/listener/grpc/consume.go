@@ -20,6 +20,8 @@ type consumer interface {
 	Info() broker.ConsumerInfo
 	// Next waits for the next event; one caller at a time. The event's batches are at most maxBytes, or one batch.
 	Next(ctx context.Context, maxBytes int) (broker.ConsumerEvent, error)
+	// News is Next for who has no room for records: it waits for news only, and returns false once room has something.
+	News(ctx context.Context, room <-chan struct{}) (broker.ConsumerEvent, bool, error)
 	// Settle and Heartbeat may be called at any time, also after Close. Settle keeps nothing of s, and does not wait for
 	// the disk.
 	Settle(s broker.Settlement) error
@@ -128,16 +130,15 @@ func (c *consuming) send(ctx context.Context, m any) error {
 	return c.stream.SendMsg(m)
 }
 
-// deliver sends events while there is credit, until ctx is done or the consumer ends: it returns why.
+// deliver sends records while there is credit, and news at any time, until ctx is done or the consumer ends: it returns why.
 func (c *consuming) deliver(ctx context.Context, maxBytes int) error {
 	for {
-		left, err := c.tab.wait(ctx)
+		event, some, err := c.next(ctx, maxBytes)
 		if err != nil {
 			return err
 		}
-		event, err := c.consumer.Next(ctx, int(min(int64(maxBytes), left)))
-		if err != nil {
-			return err
+		if !some {
+			continue
 		}
 		if err := c.out.fill(&event, c.info.Reliable); err != nil {
 			return err
@@ -147,6 +148,16 @@ func (c *consuming) deliver(ctx context.Context, maxBytes int) error {
 			return err
 		}
 	}
+}
+
+// next waits for what may be sent now. It returns false where the client gave credit meanwhile.
+func (c *consuming) next(ctx context.Context, maxBytes int) (event broker.ConsumerEvent, some bool, err error) {
+	left := c.tab.now()
+	if left <= 0 {
+		return c.consumer.News(ctx, c.tab.wake)
+	}
+	event, err = c.consumer.Next(ctx, int(min(int64(maxBytes), left)))
+	return event, err == nil, err
 }
 
 // end tells the client why delivery ended. What belongs to a consumer's life is a message and then a good end; anything

@@ -281,6 +281,54 @@ func TestConsumeEnds(t *testing.T) {
 	})
 }
 
+// Who has given no credit, or has used it up, is told news and the end all the same, and no records.
+func TestConsumeNewsNeedNoCredit(t *testing.T) {
+	for name, used := range map[string]bool{"none": false, "used up": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Limits{}, func(t *testing.T, f *fixture) {
+				st := openConsume(t, t.Context(), f, &leveev1.ConsumeRequest{})
+				asked := 0
+				data := broker.ConsumerEvent{Kind: broker.ConsumerData, Batches: []byte("batch"), Offsets: []broker.Range{{From: 7, To: 7}}}
+				if used {
+					tell(t, st, &leveev1.ConsumeRequest{Credit: &leveev1.Credit{Bytes: 3}})
+					f.cons.events <- data
+					must(st.Recv())(t)
+					asked++
+				}
+				f.cons.news <- broker.ConsumerEvent{Kind: broker.ConsumerStandby}
+				f.cons.news <- broker.ConsumerEvent{Kind: broker.ConsumerSkipped, Range: broker.Range{From: 3, To: 4}}
+				if r := must(st.Recv())(t); !r.Standby {
+					t.Errorf("got %v", r)
+				}
+				if r := must(st.Recv())(t); r.Skipped == nil {
+					t.Errorf("got %v", r)
+				}
+				synctest.Wait()
+				if n := len(f.cons.bytesAsked()); n != asked {
+					t.Errorf("asked for records %d times, want %d", n, asked)
+				}
+				tell(t, st, &leveev1.ConsumeRequest{Credit: &leveev1.Credit{Bytes: 7}})
+				f.cons.events <- data
+				if r := must(st.Recv())(t); r.Delivered == nil {
+					t.Errorf("got %v", r)
+				}
+				if got, want := f.cons.bytesAsked()[asked], 7-2*asked; got != want {
+					t.Errorf("asked for %d bytes, want %d", got, want)
+				}
+				tell(t, st, &leveev1.ConsumeRequest{Credit: &leveev1.Credit{Bytes: 1}})
+				synctest.Wait()
+				f.cons.events <- data // all is used up again
+				must(st.Recv())(t)
+				f.cons.news <- fault.New(fault.Fenced, "taken over")
+				if r := must(st.Recv())(t); r.Ended.GetKind() != "fenced" {
+					t.Errorf("got %v", r)
+				}
+				wantEnd(t, st)
+			})
+		})
+	}
+}
+
 // A drain ends consumers whether they wait for records or for credit, and one that leaves is closed.
 func TestConsumeDrainsAndLeaves(t *testing.T) {
 	for name, first := range map[string]*leveev1.ConsumeRequest{"records": {Credit: &leveev1.Credit{Bytes: 1}}, "credit": {}} {

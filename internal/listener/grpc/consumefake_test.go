@@ -22,6 +22,7 @@ func (b *fakeBroker) OpenConsumer(_ context.Context, spec broker.ConsumerSpec) (
 // fakeConsumer gives out what the test puts into events, a broker.ConsumerEvent or an error, and keeps what is settled.
 type fakeConsumer struct {
 	events chan any
+	news   chan any   // of those what needs no credit; Next does not look here
 	save   chan error // Save waits for it
 
 	mu     sync.Mutex
@@ -35,7 +36,7 @@ type fakeConsumer struct {
 }
 
 func newFakeConsumer() *fakeConsumer {
-	return &fakeConsumer{events: make(chan any, 100), save: make(chan error, 100), info: broker.ConsumerInfo{
+	return &fakeConsumer{events: make(chan any, 100), news: make(chan any, 100), save: make(chan error, 100), info: broker.ConsumerInfo{
 		TopicID: [16]byte{1, 2}, Partitions: 4, Type: broker.Shared, Name: "me", Position: 5, Reliable: true, AckTimeout: 60e9,
 	}}
 }
@@ -52,6 +53,12 @@ func (c *fakeConsumer) all() []string {
 	return slices.Clone(c.calls)
 }
 
+func (c *fakeConsumer) bytesAsked() []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.asked)
+}
+
 func (c *fakeConsumer) Info() broker.ConsumerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,16 +71,32 @@ func (c *fakeConsumer) Next(ctx context.Context, maxBytes int) (broker.ConsumerE
 	c.mu.Unlock()
 	select {
 	case e := <-c.events:
-		switch e := e.(type) {
-		case error:
-			return broker.ConsumerEvent{}, e
-		case broker.ConsumerEvent:
-			return e, nil
-		}
-		return broker.ConsumerEvent{}, errors.New("fake: neither an event nor an error")
+		return eventOf(e)
 	case <-ctx.Done():
 		return broker.ConsumerEvent{}, ctx.Err()
 	}
+}
+
+func (c *fakeConsumer) News(ctx context.Context, room <-chan struct{}) (broker.ConsumerEvent, bool, error) {
+	select {
+	case e := <-c.news:
+		event, err := eventOf(e)
+		return event, err == nil, err
+	case <-room:
+		return broker.ConsumerEvent{}, false, nil
+	case <-ctx.Done():
+		return broker.ConsumerEvent{}, false, ctx.Err()
+	}
+}
+
+func eventOf(e any) (broker.ConsumerEvent, error) {
+	switch e := e.(type) {
+	case error:
+		return broker.ConsumerEvent{}, e
+	case broker.ConsumerEvent:
+		return e, nil
+	}
+	return broker.ConsumerEvent{}, errors.New("fake: neither an event nor an error")
 }
 
 func (c *fakeConsumer) Settle(s broker.Settlement) error {

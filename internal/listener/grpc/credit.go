@@ -53,6 +53,13 @@ func (c *credit) close() {
 	signal(c.wake)
 }
 
+// now returns how much there is.
+func (c *credit) now() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
 // wait waits until there is credit, and returns how much; 0 when there is none and never will be.
 func (c *credit) wait(ctx context.Context) (int64, error) {
 	for {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -100,6 +101,55 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%s %s: %s", c.method, c.target, text)
 			}
 		}
+	}
+}
+
+// TestSerialized: a Protobuf schema is answered as descriptor to who asks for it, in whichever form it was registered.
+func TestSerialized(t *testing.T) {
+	_, s := serve(t)
+	h := New(func() *broker.Schemas { return s })
+	get := func(target string) (schema string) {
+		t.Helper()
+		status, _, text := ask(t, h, "GET", target, "")
+		var got struct{ Schema, SchemaType string }
+		if err := json.Unmarshal([]byte(text), &got); err != nil || status != 200 || got.SchemaType != "PROTOBUF" {
+			t.Fatalf("%s: %d %s (%v)", target, status, text, err)
+		}
+		return got.Schema
+	}
+	send := func(target, schema, rest, want string) {
+		t.Helper()
+		if status, _, text := ask(t, h, "POST", target, `{"schemaType":"PROTOBUF","schema":"`+schema+`"`+rest+`}`); status != 200 || text != want {
+			t.Errorf("%s: %d %s, want %s", target, status, text, want)
+		}
+	}
+	const item, order = `syntax = 'proto3'; message Item { string name = 1; }`, `syntax = 'proto3'; import 'item.proto'; message Order { Item item = 1; }`
+	const references = `,"references":[{"name":"item.proto","subject":"item","version":1}]`
+	send("/subjects/item/versions", item, "", `{"id":1,"version":1}`)
+	send("/subjects/order/versions", order, references, `{"id":2,"version":1}`)
+	described := get("/subjects/order/versions/1?format=serialized")
+	if raw, err := base64.StdEncoding.DecodeString(described); err != nil || !strings.Contains(string(raw), "item.proto") || described != get("/schemas/ids/2?format=serialized&subject=order") {
+		t.Errorf("%s: %v", described, err)
+	}
+	for _, target := range []string{"/schemas/ids/2", "/subjects/order/versions/latest", "/schemas/ids/2?format=other", "/subjects/order/versions/1?format="} {
+		if got := get(target); got != order {
+			t.Errorf("%s: %s", target, got)
+		}
+	}
+	send("/compatibility/subjects/order/versions/latest", described, references, `{"is_compatible":true}`)
+	send("/subjects/order/versions", described, references, `{"id":2,"version":1}`) // it is there, as text
+	send("/subjects/other/versions", described, references, `{"id":3,"version":1}`)
+	send("/subjects/other/versions", order, references, `{"id":3,"version":1}`)
+	send("/compatibility/subjects/other/versions/latest", order, references, `{"is_compatible":true}`)
+	if got := get("/schemas/ids/3"); got != described || get("/schemas/ids/3?format=serialized") != described {
+		t.Errorf("%s, registered as %s", got, described)
+	}
+	if status, _, text := ask(t, h, "POST", "/subjects/order", `{"schemaType":"PROTOBUF","schema":"`+described+`"`+references+`}`); status != 200 || !strings.Contains(text, `"version":1`) {
+		t.Errorf("looked up: %d %s", status, text)
+	}
+	ask(t, h, "POST", "/subjects/number/versions", `{"schema":"\"int\""}`)
+	if status, _, text := ask(t, h, "GET", "/schemas/ids/4?format=serialized", ""); status != 200 || text != `{"schema":"\"int\""}` {
+		t.Errorf("Avro: %d %s", status, text)
 	}
 }
 

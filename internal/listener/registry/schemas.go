@@ -82,6 +82,9 @@ func (h *handler) getSchema(s *broker.Schemas, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
+	if err := format(s, r, &found); err != nil {
+		return err
+	}
 	return ok(w, toSchemaJSON(found))
 }
 

@@ -211,7 +211,24 @@ func (h *handler) getVersion(s *broker.Schemas, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
+	if err := format(s, r, &v.Schema); err != nil {
+		return err
+	}
 	return ok(w, toVersionJSON(v))
+}
+
+// format gives a definition the form that a request asks for. It is the one that was sent, unless the descriptor of a
+// Protobuf schema is wanted, which is how serializers that read no .proto text ask for it.
+func format(s *broker.Schemas, r *http.Request, found *broker.Schema) error {
+	if r.URL.Query().Get("format") != "serialized" {
+		return nil
+	}
+	definition, err := s.Serialized(r.Context(), *found)
+	if err != nil {
+		return err
+	}
+	found.Definition = definition
+	return nil
 }
 
 func (h *handler) getVersionText(s *broker.Schemas, w http.ResponseWriter, r *http.Request) error {
