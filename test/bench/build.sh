@@ -7,11 +7,12 @@ export GOTOOLCHAIN=${GOTOOLCHAIN:-go1.27.3}
 NATS_SERVER=github.com/nats-io/nats-server/v2@v2.15.3
 NATS_CLI=github.com/nats-io/natscli/nats@v0.5.1
 NSQ=v1.3.0
+VERSITYGW=github.com/versity/versitygw/cmd/versitygw@$(sed -n 's/^VERSITYGW *:= *//p' "$HERE/../../Makefile")
 
 # Peers stay built until another version is wanted.
-pins="$NATS_SERVER $NATS_CLI $NSQ"
+pins="$NATS_SERVER $NATS_CLI $NSQ $VERSITYGW"
 if [ "$(cat "$BIN/pins" 2>/dev/null)" != "$pins" ]; then
-  rm -f "$BIN/nats-server" "$BIN/nats" "$BIN/nsqd" "$BIN/bench_writer"
+  rm -f "$BIN/nats-server" "$BIN/nats" "$BIN/nsqd" "$BIN/bench_writer" "$BIN/versitygw"
 fi
 
 build_broker
@@ -20,6 +21,7 @@ for program in phys grpcbench peerbench walbench kfakeserver; do
   (cd "$HERE/$program" && go build -o "$BIN/$program" .)
 done
 have nats-server || GOBIN=$BIN go install "$NATS_SERVER"
+have versitygw || (cd / && GOBIN=$BIN go install "$VERSITYGW")
 have nats || GOBIN=$BIN go install "$NATS_CLI"
 
 # nsq's own go.mod replaces a module, which go install does not do for others: a module around it.

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What `make bench` runs: ROUNDS rounds of machine, bare gRPC, logs in process, one and many at once, brokers, their own
-# load generators, mixed load, idle streams and recovery, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
+# load generators, mixed load, subscriptions, Danube's unary calls, idle streams, recovery and the tiers, all in turns, and then the goals. Rows of one campaign compare with each other and with nothing else.
 # usage: campaign.sh; environment: ROUNDS SECS PERF SCRATCH, PARTS (which of the parts below), MARKDOWN (a page for the
 # table: between its marker comments where it has them, otherwise all of it)
 . "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-3}
-PARTS=${PARTS:-"machine grpc logs partitions peers native mixed idle recovery"}
+PARTS=${PARTS:-"machine grpc logs partitions peers native mixed subscriptions danube idle recovery tiers"}
 OUT=$PERF/campaign-$(date -u +%Y%m%dT%H%M%SZ).jsonl
 export PERF SCRATCH BIN DATA OUT SECS PHYS_BYTES MESSAGES IDLE IDLE_MANY STORE
 
@@ -38,6 +38,7 @@ facts() {
   fact Levee "$("$BIN/levee" version)"
   if have nats-server; then fact NATS "$("$BIN/nats-server" --version), its tool nats $("$BIN/nats" --version)"; fi
   if have redis-server; then fact Redis "$("$BIN/redis-server" --version | cut -d' ' -f1-3)"; fi
+  if have versitygw; then fact 'S3 server' "versitygw $(go version -m "$BIN/versitygw" | awk '$1 == "mod" { print $3 }')"; fi
   if have nsqd; then fact NSQ "$("$BIN/nsqd" -version)"; fi
   fact 'Client libraries' "$(versions peerbench nats.go jetstreamext go-nsq franz-go)"
   fact 'Bare gRPC' "$(versions grpcbench grpc)"
@@ -103,8 +104,13 @@ for ((round = 1; round <= ROUNDS; round++)); do
   if part peers; then try bounded "$HERE/peers.sh" 1; fi
   if part native; then try bounded "$HERE/native.sh"; fi
   if part mixed; then try bounded "$HERE/extras.sh" mixed; fi
+  if part subscriptions; then try bounded "$HERE/extras.sh" subscriptions; fi
+  if part danube; then try bounded "$HERE/extras.sh" danube; fi
   if part idle; then try bounded "$HERE/extras.sh" idle; fi
   if part recovery; then try bounded "$HERE/extras.sh" recovery; fi
+  for what in export valkey takeover cold; do
+    if part tiers || part "tiers-$what"; then try bounded env ROUNDS=1 "$HERE/tiers.sh" "$what"; fi
+  done
 done
 table >"$PERF/campaign-table.txt"
 if ((SMOKE)); then echo "runs of $SECS s show that everything works; their figures say nothing" >&2; fi

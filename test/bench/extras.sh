@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# More than a throughput: load of several kinds at once, idle streams, recovery after a crash; and the Kafka protocol's
-# peer. Appends rows to OUT and prints their medians. environment: SECS OUT RUNS
-# usage: extras.sh [mixed] [idle] [recovery] [kafka]
+# More than a throughput: load of several kinds at once, subscriptions, Danube's unary calls, idle streams, recovery after
+# a crash; and the Kafka protocol's peer. Appends rows to OUT and prints their medians. environment: SECS OUT RUNS
+# usage: extras.sh [mixed] [subscriptions] [danube] [idle] [recovery] [kafka]
 . "$(dirname "$0")/lib.sh"
-[ $# -gt 0 ] || set -- mixed idle recovery kafka
+[ $# -gt 0 ] || set -- mixed subscriptions danube idle recovery kafka
 RUNS=${RUNS:-1}
 
 # mix PUBLISH CONSUME PROBE: one probe while a publisher and a replay run at full speed. Words of flags each.
@@ -50,6 +50,48 @@ mixed() {
     mix "-style async -window 512 -size 1024 -stream bg" "-mode consume -style batch -batch 1000 -n 100000000 -stream hist" "-style sync -size 128 -stream probe"
     stop "$SRV"
   done
+}
+
+# subscriptions: consumers that acknowledge, beside one that does not and beside JetStream's.
+subscriptions() {
+  local s fill few=$((MESSAGES * 9 / 10))
+  HTTP=127.0.0.1:$(freeport)
+  levee_start
+  fill='-label preload -fsync periodic -style batch -batch 256 -window 16 -secs 20'
+  on levee levee-subscription:periodic
+  # shellcheck disable=SC2086 # words
+  {
+    pb $fill -size 128 -most "$((MESSAGES * 2))" -stream c128
+    pb $fill -size 1024 -most "$MESSAGES" -stream c1024
+    pb $fill -size 1024 -keys 1000 -most "$MESSAGES" -stream k1024
+    pb $fill -size 128 -keys 1000 -most "$MESSAGES" -stream k128
+  }
+  consuming() { pb -mode consume -metrics "$HTTP" "$@"; }
+  consuming -style shared-own -size 128 -n "$MESSAGES" -stream c128
+  consuming -label levee-subscription-each:periodic -style shared-each -size 128 -n "$((MESSAGES * 2))" -stream c128
+  consuming -label levee-subscription-batched:periodic -style shared -size 128 -n "$((MESSAGES * 2))" -stream c128
+  consuming -label levee-plain:periodic -style batch -size 1024 -n "$MESSAGES" -stream c1024
+  consuming -label levee-subscription-batched:periodic -style shared -size 1024 -conc 4 -n "$MESSAGES" -stream c1024
+  consuming -label levee-subscription-fast:periodic -style shared -size 1024 -conc 3 -n "$few" -stream c1024
+  consuming -label levee-subscription-slow:periodic -style shared -size 1024 -conc 4 -slow 1 -n "$few" -stream c1024
+  for s in 1024 128; do
+    consuming -label levee-subscription-keyed:periodic -style shared -size "$s" -conc 4 -n "$MESSAGES" -stream "k$s"
+    consuming -label levee-subscription-keyed:periodic -style keyshared -size "$s" -conc 4 -n "$MESSAGES" -stream "k$s"
+  done
+  unset HTTP
+  stop "$SRV"
+  nats_start default
+  on nats-js jetstream:default
+  pb -label preload -style fast -size 128 -batch 5000 -stream c128
+  pb -mode consume -style fetch -size 128 -batch 500 -n "$((MESSAGES / 5))" -stream c128
+  stop "$SRV"
+}
+
+# danube: unary calls of Danube's API, beside the same calls that nothing is done for.
+danube() {
+  levee_start
+  attend "$BIN/grpcbench" -secs "$SECS" -danube "$ADDR" -pid "$SRV" >>"$OUT"
+  stop "$SRV"
 }
 
 # idle_levee COUNT: so many topics with one record each, then a crash and a start.
@@ -171,8 +213,8 @@ kafka() {
 for ((run = 1; run <= RUNS; run++)); do
   for what in "$@"; do
     case $what in
-    mixed | idle | recovery | kafka) "$what" ;;
-    *) echo "there is no $what here: mixed, idle, recovery, kafka" >&2; exit 2 ;;
+    mixed | subscriptions | danube | idle | recovery | kafka) "$what" ;;
+    *) echo "there is no $what here: mixed, subscriptions, danube, idle, recovery, kafka" >&2; exit 2 ;;
     esac
   done
 done

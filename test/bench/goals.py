@@ -43,6 +43,14 @@ def consume(label, size, style=None):
     return rows_of(label, 'consume', style, size)
 
 
+def subscribed(kind, style, size, conc):
+    return rows_of(f'levee-subscription-{kind}:periodic', 'consume', style, size, conc)
+
+
+def unary(topic):
+    return rows_of('danube:' + topic, 'unary', 'sync', 128, 64)
+
+
 def e2e(label, size=128):
     return rows_of(label, 'e2e', size=size)
 
@@ -61,6 +69,20 @@ def grpc(shape, batch, conc=1, window=None):
 
 def ready(label):
     return rows_of(label, 'ready')
+
+
+def tier(label, mode, **fields):
+    return rows_of('tiers-' + label, mode, **fields)
+
+
+def buffered(size, batch):
+    """One publisher of a broker with Valkey: a batch is an entry there."""
+    return tier('valkey:levee', 'pub', style='batch', size=size, batch=batch)
+
+
+def lag(at):
+    """Megabytes of sealed segments without a copy, so far into a run."""
+    return lambda row: (row.get('Lag') or {}).get(at)
 
 
 def idle(label):
@@ -89,7 +111,8 @@ def driven(peer, style, size, own_style=None):
 
 class Goal:
     """ours/theirs by `key` against `wanted`. Without theirs, ours itself is bounded. A key is a field or a function of a row.
-    Theirs may be several selections: the one in which the peer does best counts."""
+    Theirs may be several selections: the one in which the peer does best counts. Where nothing is wanted the figure only
+    tells something about others."""
 
     def __init__(self, name, words, ours, theirs, key, sign, wanted, their_key=None):
         self.name, self.words, self.ours, self.theirs = name, words, ours, theirs
@@ -98,6 +121,8 @@ class Goal:
 
 # Rows after whose runs the broker's memory is looked at (G4).
 LOADED = ('levee:on_commit', 'levee:periodic', 'levee-pipe:on_commit', 'levee-pipe:periodic', 'levee-many:on_commit', 'levee-many:periodic')
+
+COLD_GETS = [tier('cold:get', 'consume', size=n) for n in (1 << 20, 8 << 20)]
 
 GOALS = [
     # The machine itself.
@@ -151,9 +176,18 @@ GOALS = [
     Goal('C4', 'Kafka fetch 128 B, by kfake on disk', consume('levee-kafka:periodic', 128), consume('kfake:disk', 128), RATE, '>=', 0.9),
     Goal('C5a', 'shared subscription, acknowledged in batches, by fetch and ack of JetStream', consume('levee-subscription-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 7),
     Goal('C5b', 'shared subscription, acknowledged one by one, by fetch and ack of JetStream', consume('levee-subscription:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
-    Goal('C5c', 'shared subscription of 4, 1 KiB, by the plain consumer of the same topic', consume('levee-subscription4:periodic', 1024), consume('levee:periodic', 1024), RATE, '>=', 0.6),
-    Goal('C5d', 'key-shared subscription of 4, 1 KiB, by a shared one of the same topic', consume('levee-keyshared4:periodic', 1024), consume('levee-keyed4:periodic', 1024), RATE, '>=', 0.8),
-    Goal('C5e', 'CPU a message acknowledged, shared subscription, by fetch and ack of JetStream', consume('levee-subscription-batched:periodic', 128), consume('jetstream:default', 128, 'fetch'), CPU, '<=', 1 / 3),
+    Goal("C5b'", 'the same, and the client sends together what waits', consume('levee-subscription-each:periodic', 128), consume('jetstream:default', 128, 'fetch'), RATE, '>=', 3),
+    # Subscriptions.
+    Goal('S1', 'shared subscription, 4 consumers, 1 KiB, by a plain consumer', subscribed('batched', 'shared', 1024, 4), consume('levee-plain:periodic', 1024), RATE, '>=', 0.6),
+    Goal('S2a', 'key_shared subscription, 4 consumers, 1 KiB, 1,000 keys, by a shared one', subscribed('keyed', 'keyshared', 1024, 4), subscribed('keyed', 'shared', 1024, 4), RATE, '>=', 0.8),
+    Goal('S2b', 'the same, 128 B', subscribed('keyed', 'keyshared', 128, 4), subscribed('keyed', 'shared', 128, 4), RATE, '>=', 0.8),
+    Goal('S3', 'CPU an acknowledged message, shared subscription, 128 B, by fetch and ack of JetStream', subscribed('batched', 'shared', 128, 1), consume('jetstream:default', 128, 'fetch'), CPU, '<=', 1 / 3),
+    Goal('S4', 'flushes to the device an acknowledgement, each a message of its own', consume('levee-subscription:periodic', 128), None, 'FlushesPerAck', '<=', 0.0001),
+    Goal('S5', 'three consumers of a shared subscription beside a slow fourth, 1 KiB, by three alone', subscribed('slow', 'shared', 1024, 4), subscribed('fast', 'shared', 1024, 3), RATE, '>=', 0.9),
+    # Danube's unary calls.
+    Goal('T1', 'Danube SendMessage, 64 callers, non-reliable, by bare gRPC', unary('non_reliable'), unary('bare'), RATE, '>=', 0.7),
+    Goal('T2', 'the same, periodic', unary('periodic'), unary('bare'), RATE, '>=', 0.7),
+    Goal('T3', 'the same, on_commit', unary('on_commit'), unary('bare'), RATE, '>=', 0.5),
     # From publisher to consumer.
     Goal('D1', 'non-reliable 1:1, 128 B, received, by core NATS', rows_of('levee:nonreliable-fanout1', 'fanout', size=128), rows_of('nats-core:fanout1', 'fanout', size=128), RATE, '>=', 1),
     Goal('D2', 'non-reliable 1:10, 1 KiB, received, by core NATS', rows_of('levee:nonreliable-fanout10', 'fanout', size=1024), rows_of('nats-core:fanout10', 'fanout', size=1024), RATE, '>=', 0.9),
@@ -183,6 +217,20 @@ GOALS = [
     Goal('G3a', 'recovery after a crash, cached, seconds a GiB, by JetStream', ready('recovery-levee-warm'), ready('recovery-jetstream-warm'), seconds_per_gib, '<=', 0.125),
     Goal('G3b', 'recovery after a crash, from the device, seconds a GiB, by JetStream', ready('recovery-levee-cold'), ready('recovery-jetstream-cold'), seconds_per_gib, '<=', 0.125),
     Goal('G4', 'memory above that of an idle broker, MB, at most, publishing and consuming', None, None, None, '<=', 100),
+    # The tiers beside the log.
+    Goal('R1a', 'publish at 50 MB/s, 1 KiB, on_commit, p99 with export to a directory, by none', tier('export:local', 'paced'), tier('export:off', 'paced'), P99, '<=', 1.2),
+    Goal('R1b', 'the same, to S3', tier('export:s3', 'paced'), tier('export:off', 'paced'), P99, '<=', 1.2),
+    Goal('R1c', 'what export to a directory falls behind, by what is published meanwhile', tier('export:local', 'paced'), None, 'LagGrowth', '<=', 0.05),
+    Goal('R1d', 'the same, to S3', tier('export:s3', 'paced'), None, 'LagGrowth', '<=', 0.05),
+    Goal('R1e', 'the same without export, and a plain client that puts and gets as much: what R1b can be', tier('export:beside', 'paced'), tier('export:off', 'paced'), P99, '<=', None),
+    Goal('R2a', 'bytes published with Valkey, batches of 256 KiB, by pipelined XADD', buffered(1024, 256), tier('valkey:raw', 'pub', size=262144), 'MBPerS', '>=', 0.5),
+    Goal('R2b', 'the same, batches of 64 KiB', buffered(1024, 64), tier('valkey:raw', 'pub', size=65536), 'MBPerS', '>=', 0.5),
+    Goal('R2c', 'the same, one record of 64 KiB a batch', buffered(65536, 1), tier('valkey:raw', 'pub', size=65536), 'MBPerS', '>=', 0.5),
+    Goal('R3', 'taking over what is in Valkey, MB/s until it is served, by XRANGE', ready('tiers-takeover:levee'), [tier('takeover:xrange', 'consume', batch=n) for n in (16, 64)], recovered_mb_per_s, '>=', 0.5, their_key='MBPerS'),
+    Goal('R4a', 'cold sequential read from S3, MB/s, by ranged GETs one after the other', tier('cold:levee', 'consume'), COLD_GETS, 'MBPerS', '>=', 0.6),
+    Goal('R4b', 'requests to S3 that wait for one another until the first cold record', tier('cold:first', 'first'), None, 'Trips', '<=', 3),
+    Goal('R4c', 'the sequential read from the local log: what R4a can be at most', tier('cold:local', 'consume'), COLD_GETS, 'MBPerS', '>=', None),
+    Goal('R4d', "cold sequential read by the broker's reader alone, by the same GETs", tier('cold:reader', 'consume'), COLD_GETS, 'MBPerS', '>=', 0.6),
     # A real Kafka broker.
     Goal('K1', "produce a second of CPU, by Apache Kafka", pub('levee-kafka:periodic', 'async', 128), pub('kafka:default', 'async', 128), 'SrvCPUPerM', '<=', 1 / 1.5),
     Goal('K2', 'acks=all with flushes, 64 sync producers, by Apache Kafka', pub('levee-kafka:on_commit', 'sync', 128, 64), pub('kafka:flush', 'sync', 128, 64), RATE, '>=', 5),
@@ -202,12 +250,21 @@ FIGURES = [
     ('broker, on_commit, 64 async publishers, 1 partition', rows_of('levee-partitions:on_commit', style='async', partitions=1)),
     ('broker, on_commit, 64 async publishers, 16 partitions', rows_of('levee-partitions:on_commit', style='async', partitions=16)),
 ]
+# What export has not copied yet, in the course of a run.
+LAGS = [(f'export to {words}', tier('export:' + name, 'paced')) for words, name in (('a directory', 'local'), ('S3', 's3'))]
+LAG_KEYS = ('At25', 'At50', 'At100', 'Most', 'Held25', 'Held50', 'Held100')
 FIGURE_KEYS = (RATE, P50, P99, 'FlushesPerS', 'RecsPerFlush')
 
 
 def figures(rows):
     """What was measured of FIGURES: words, and a median for each key."""
     found = [(words, [median(rows, one, key)[0] for key in FIGURE_KEYS]) for words, one in FIGURES]
+    return [(words, values) for words, values in found if values[0] is not None]
+
+
+def lags(rows):
+    """What was measured of LAGS: words, and a median for each key."""
+    found = [(words, [median(rows, one, lag(key))[0] for key in LAG_KEYS]) for words, one in LAGS]
     return [(words, values) for words, values in found if values[0] is not None]
 
 
@@ -236,7 +293,7 @@ def memory_above_idle(rows):
 
 
 class Result:
-    """What one goal came to. verdict is met, missed or not measured."""
+    """What one goal came to. verdict is met, missed, not measured, or informative where nothing is wanted."""
 
     def __init__(self, goal, rows):
         self.goal = goal
@@ -256,6 +313,8 @@ class Result:
             self.value = self.ours / self.theirs
         if self.value is None:
             self.verdict = 'not measured'
+        elif goal.wanted is None:
+            self.verdict = 'informative'
         elif self.value >= goal.wanted if goal.sign == '>=' else self.value <= goal.wanted:
             self.verdict = 'met'
         else:
@@ -275,6 +334,9 @@ def warnings(rows):
     failed = sum(1 for r in rows if r.get('Errors'))
     if failed:
         said.append(f'{failed} rows count errors')
+    late = sorted({r['Label'] for r in rows if r.get('Offered') and r['MsgsPerS'] < 0.95 * r['Offered']})
+    if late:
+        said.append(f'less was published than was offered: {", ".join(late)}; their latencies say how long, not how fast')
     lost = sum(r.get('Dropped') or 0 for r in rows if r.get('Label', '').startswith('levee:nonreliable'))
     if lost:
         said.append(f'non-reliable subscribers were too slow for {lost:,} messages, which D1 and D2 do not count as received')
@@ -287,6 +349,10 @@ def number(x):
     if abs(x) >= 100:
         return f'{x:,.0f}'
     return f'{x:,.2f}' if abs(x) >= 1 else f'{x:.3g}'
+
+
+def wanted(goal, sign):
+    return '' if goal.wanted is None else f'{sign} {number(goal.wanted)}'
 
 
 def read(paths):
@@ -303,12 +369,12 @@ def read(paths):
     return rows
 
 
-def text(found, said, plain):
+def text(found, said, plain, behind):
     out = [f"{'id':4} {'goal':86} {'Levee':>12} {'peer':>12} {'ratio':>9} {'wanted':>9}  {'':12} rows"]
     for r in found:
         ratio = number(r.value) if r.goal.theirs is not None else ''
         out.append(f'{r.goal.name:4} {r.goal.words:86} {number(r.ours):>12} {number(r.theirs):>12} {ratio:>9} '
-                   f'{r.goal.sign + " " + number(r.goal.wanted):>9}  {r.verdict:12} {r.our_rows},{r.their_rows}')
+                   f'{wanted(r.goal, r.goal.sign):>9}  {r.verdict:12} {r.our_rows},{r.their_rows}')
     counts = {v: sum(1 for r in found if r.verdict == v) for v in ('met', 'missed', 'not measured')}
     out.append(', '.join(f'{n} {v}' for v, n in counts.items()))
     out += ['warning: ' + s for s in said]
@@ -317,20 +383,28 @@ def text(found, said, plain):
     for words, values in plain:
         rate, p50, p99, flushes, per = map(number, values)
         out.append(f'{words:91} {rate:>12} {p50:>10} {p99:>10} {flushes:>10} {per:>16}')
+    if behind:
+        out += ['', f"{'MB of sealed segments without a copy':40} {'25 %':>8} {'50 %':>8} {'100 %':>8} {'most':>8}   and of these held: 25, 50, 100 %"]
+    for words, values in behind:
+        out.append(f'{words:40} ' + ' '.join(f'{number(v):>8}' for v in values))
     return out
 
 
-def markdown(found, said, plain):
+def markdown(found, said, plain, behind):
     out = ['| goal | | Levee | peer | ratio | wanted | |', '|---|---|---:|---:|---:|---:|---|']
     for r in found:
         ratio = number(r.value) if r.goal.theirs is not None else ''
         sign = '≥' if r.goal.sign == '>=' else '≤'
-        out.append(f'| {r.goal.name} | {r.goal.words} | {number(r.ours)} | {number(r.theirs)} | {ratio} | {sign} {number(r.goal.wanted)} | {r.verdict} |')
+        out.append(f'| {r.goal.name} | {r.goal.words} | {number(r.ours)} | {number(r.theirs)} | {ratio} | {wanted(r.goal, sign)} | {r.verdict} |')
     if said:
         out += [''] + [f'* {s}' for s in said]
     if plain:
         out += ['', '| informative, no goal | messages/s | p50 µs | p99 µs | flushes/s | records a flush |', '|---|---:|---:|---:|---:|---:|']
     for words, values in plain:
+        out.append(f'| {words} | {" | ".join(map(number, values))} |')
+    if behind:
+        out += ['', '| MB of sealed segments without a copy, of a run at 50 MB/s | at 25 % | at 50 % | at the end | most | held at 25 % | at 50 % | at the end |', '|---|---:|---:|---:|---:|---:|---:|---:|']
+    for words, values in behind:
         out.append(f'| {words} | {" | ".join(map(number, values))} |')
     return out
 
@@ -382,11 +456,11 @@ def main(args):
     if not paths or flags - {'--markdown', '--strict'}:
         sys.exit(__doc__)
     rows = read(paths)
-    found, said, plain = results(rows), warnings(rows), figures(rows)
+    found, said, plain, behind = results(rows), warnings(rows), figures(rows), lags(rows)
     for name in into:
-        fill(name, headline(found) + facts(rows) + markdown(found, said, plain))
+        fill(name, headline(found) + facts(rows) + markdown(found, said, plain, behind))
     if not into:
-        print('\n'.join((markdown if '--markdown' in flags else text)(found, said, plain)))
+        print('\n'.join((markdown if '--markdown' in flags else text)(found, said, plain, behind)))
     return 1 if '--strict' in flags and any(r.verdict == 'missed' for r in found) else 0
 
 

@@ -47,6 +47,18 @@ class Goals(unittest.TestCase):
         self.check('P6a', 80000 / 100000, 'met')
         self.check("P6a'", 50000 / 80000, 'missed')
 
+    def test_subscriptions_differ_by_kind_size_and_consumers(self):
+        def one(label, style, size, conc, rate):
+            return {'Label': label, 'Mode': 'consume', 'Style': style, 'Size': size, 'Conc': conc, 'MsgsPerS': rate}
+        keyed = 'levee-subscription-keyed:periodic'
+        results = found([
+            one(keyed, 'keyshared', 1024, 4, 90), one(keyed, 'shared', 1024, 4, 100), one(keyed, 'keyshared', 128, 4, 30), one(keyed, 'shared', 128, 4, 60),
+            one('levee-subscription-slow:periodic', 'shared', 1024, 4, 95), one('levee-subscription-fast:periodic', 'shared', 1024, 3, 100),
+        ])
+        for name, value in {'S2a': 0.9, 'S2b': 0.5, 'S5': 0.95}.items():
+            self.assertAlmostEqual(results[name].value, value, msg=name)
+        self.assertIsNone(results['S1'].value)
+
     def test_missed(self):
         self.check('A3', 0.5, 'missed')
 
@@ -66,6 +78,32 @@ class Goals(unittest.TestCase):
     def test_figures_that_are_made_of_two_fields(self):
         self.check('G3a', 0.1 / 2, 'met')
         self.check('P7a', 4000 / 7000, 'met')
+
+    def test_tiers(self):
+        def one(label, mode, **fields):
+            return {'Label': 'tiers-' + label, 'Mode': mode, **fields}
+        behind = {'At25': 0, 'At50': 33.5, 'At100': 67, 'Most': 67, 'Held25': 0, 'Held50': 0, 'Held100': 2}
+        rows = [
+            one('export:off', 'paced', P99=2000, Offered=100, MsgsPerS=100, LagGrowth=0), one('export:local', 'paced', P99=2200, Offered=100, MsgsPerS=100, LagGrowth=0.01, Lag=behind),
+            one('export:s3', 'paced', P99=3000, Offered=100, MsgsPerS=90, LagGrowth=0.2, Lag=behind),
+            one('valkey:levee', 'pub', Style='batch', Size=1024, Batch=256, MBPerS=300), one('valkey:levee', 'pub', Style='batch', Size=65536, Batch=1, MBPerS=200),
+            one('valkey:raw', 'pub', Style='async', Size=262144, Batch=64, MBPerS=500), one('valkey:raw', 'pub', Style='async', Size=65536, Batch=64, MBPerS=800),
+            one('takeover:levee', 'ready', Msgs=1000000, Size=1000, Secs=2), one('takeover:xrange', 'consume', Batch=16, MBPerS=800), one('takeover:xrange', 'consume', Batch=64, MBPerS=1250),
+            one('cold:levee', 'consume', Size=1024, MBPerS=350), one('cold:get', 'consume', Size=1 << 20, MBPerS=500), one('cold:get', 'consume', Size=8 << 20, MBPerS=400),
+            one('cold:first', 'first', Trips=2), one('cold:local', 'consume', MBPerS=450), one('cold:reader', 'consume', MBPerS=250),
+        ]
+        results = found(rows)
+        for name, value, verdict in (('R1a', 1.1, 'met'), ('R1b', 1.5, 'missed'), ('R1c', 0.01, 'met'), ('R1d', 0.2, 'missed'), ('R2a', 0.6, 'met'),
+                                     ('R2c', 0.25, 'missed'), ('R3', 0.4, 'missed'), ('R4a', 0.7, 'met'), ('R4b', 2, 'met'),
+                                     ('R4c', 0.9, 'informative'), ('R4d', 0.5, 'missed')):
+            self.assertAlmostEqual(results[name].value, value, msg=name)
+            self.assertEqual(results[name].verdict, verdict, name)
+        self.assertEqual(results['R2b'].verdict, 'not measured')  # of 64 records a batch there is none
+        self.assertEqual([w for w in goals.warnings(rows) if 'offered' in w],
+                         ['less was published than was offered: tiers-export:s3; their latencies say how long, not how fast'])
+        self.assertEqual(goals.lags(rows), [('export to a directory', [0, 33.5, 67, 67, 0, 0, 2]), ('export to S3', [0, 33.5, 67, 67, 0, 0, 2])])
+        self.assertIn('| export to S3 | 0 | 33.50 | 67.00 | 67.00 | 0 | 0 | 2.00 |', goals.markdown([], [], [], goals.lags(rows)))
+        self.assertTrue(any(line.split()[-7:] == ['0', '33.50', '67.00', '67.00', '0', '0', '2.00'] for line in goals.text([], [], [], goals.lags(rows))))
 
     def test_memory_is_the_most_of_all_loads(self):
         self.check('G4', 110, 'missed')

@@ -28,7 +28,6 @@ levee() {
       if [ "$fsync" = periodic ]; then
         pb -fsync "$fsync" -label preload -style batch -size "$s" -conc 1 -batch 256 -window 16 -most "$((MESSAGES * 2))" -secs 5 -stream "c$s"
         pb -mode consume -style batch -size "$s" -n "$((MESSAGES * 2))" -stream "c$s"
-        subscriptions "$s"
       fi
       pb -fsync "$fsync" -mode e2e -size "$s" -rate 2000
     done
@@ -42,16 +41,6 @@ levee() {
     pb -dispatch non_reliable -mode e2e -size "$s" -rate 2000
   done
   stop "$SRV"
-}
-
-subscriptions() { # size; of the topics that the plain consumer has just read
-  local s=$1 n=$((MESSAGES * 2))
-  pb -label levee-subscription-batched:periodic -mode consume -style shared -size "$s" -n "$n" -stream "c$s"
-  pb -label levee-subscription:periodic -mode consume -style shared-each -size "$s" -n "$MESSAGES" -stream "c$s"
-  pb -label levee-subscription4:periodic -mode consume -style shared -conc 4 -size "$s" -n "$n" -stream "c$s"
-  pb -fsync periodic -label preload -style batch -keys 1000 -size "$s" -conc 1 -batch 256 -window 16 -most "$n" -secs 5 -stream "k$s"
-  pb -label levee-keyed4:periodic -mode consume -style shared -conc 4 -size "$s" -n "$n" -stream "k$s"
-  pb -label levee-keyshared4:periodic -mode consume -style key_shared -conc 4 -size "$s" -n "$n" -stream "k$s"
 }
 
 jetstream() { # sync_interval

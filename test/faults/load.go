@@ -24,6 +24,8 @@ type Load struct {
 	Incarnation uint64
 	Partitions  int32
 	History     *history.History
+	// Oldest is by partition the first offset that has to be there still, where what is older was lost or removed on purpose.
+	Oldest map[int32]int64
 
 	acks       acks
 	publishers []*publisher
@@ -66,18 +68,29 @@ func (c *Campaign) Load(spec client.TopicSpec) *Load {
 type acks struct {
 	mu     sync.Mutex
 	n      int64         // guarded by mu
+	fresh  int64         // guarded by mu; of n, those that were no duplicates
 	target int64         // guarded by mu
 	hit    chan struct{} // closed when n reaches target; guarded by mu
 }
 
-func (a *acks) add() {
+func (a *acks) add(duplicate bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.n++
+	if !duplicate {
+		a.fresh++
+	}
 	if a.hit != nil && a.n >= a.target {
 		close(a.hit)
 		a.hit = nil
 	}
+}
+
+// Fresh returns how many publishes were acknowledged that the broker had not had before.
+func (l *Load) Fresh() int64 {
+	l.acks.mu.Lock()
+	defer l.acks.mu.Unlock()
+	return l.acks.fresh
 }
 
 // After returns a channel that is closed once n more publishes are acknowledged.
@@ -215,7 +228,7 @@ func (l *Load) ended(v history.Value, a client.Ack, err error) {
 	switch kind := client.KindOf(err); kind {
 	case "":
 		l.History.End(v, history.OK, a.Offset, a.Duplicate, nil)
-		l.acks.add()
+		l.acks.add(a.Duplicate)
 	case client.KindOutcomeUnknown:
 		l.History.End(v, history.Unknown, 0, false, err)
 	default:
@@ -287,19 +300,23 @@ func Await(t *testing.T, c <-chan struct{}, what string) {
 
 func (l *Load) partitionOf(v history.Value) int32 { return PartitionOf(v, l.Partitions) }
 
-// Read reads the topic into the history, from its beginning to its present end, in every partition.
+// Read reads the topic into the history, from its beginning, or what is the oldest, to its present end, in every partition.
 func (l *Load) Read() {
 	l.T.Helper()
 	c := l.Place.Client(l.T)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), proc.Patience)
 	defer cancel()
-	left := map[int32]*history.Reading{}
+	left, from := map[int32]*history.Reading{}, map[int32]client.Position{}
 	for p := range l.Partitions {
 		left[p] = l.History.Reading(l.Topic, l.Incarnation, p, "broker", 0)
+		if at := l.Oldest[p]; at > 0 {
+			left[p].Told(history.Trimmed, 0, at-1)
+		}
+		from[p] = client.Offset(l.Oldest[p])
 	}
 	consumer, err := c.Consume(ctx, l.Topic, client.ConsumerConfig{
-		From: client.Offset(0),
+		Positions: from,
 		OnLost: func(p int32, from, to int64) {
 			if r := left[p]; r != nil {
 				r.Told(history.Lost, from, to)

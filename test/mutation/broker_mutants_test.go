@@ -19,7 +19,7 @@ var brokerMutants = []mutant{
 		test:     "internal/broker.TestOnCommitNeedsTheFlush",
 	},
 	{
-		name: "new-incarnation-in-the-old-directory", file: "internal/broker/directories.go",
+		name: "new-incarnation-in-the-old-directory", file: "internal/datadir/datadir.go",
 		old:      "n.Topic+\"@\"+strconv.FormatUint(incarnation, 10))",
 		new:      "n.Topic+\"@\"+strconv.FormatUint(min(incarnation, 1), 10))",
 		breaks:   "a topic created again is put where the deleted one is",
@@ -28,8 +28,8 @@ var brokerMutants = []mutant{
 	},
 	{
 		name: "purged-before-removed", file: "internal/broker/remover.go",
-		old:      "\tfrom, aside := r.layout.topic(d.Name, d.Incarnation), r.layout.aside(d.ID)\n",
-		new:      "\tif _, err := r.store.Propose(ctx, meta.TopicPurged{Name: d.Name, Incarnation: d.Incarnation}); err != nil {\n\t\treturn err\n\t}\n\tfrom, aside := r.layout.topic(d.Name, d.Incarnation), r.layout.aside(d.ID)\n",
+		old:      "\tfrom, aside := r.layout.Topic(d.Name, d.Incarnation), r.layout.Aside(d.ID)\n",
+		new:      "\tif _, err := r.store.Propose(ctx, meta.TopicPurged{Name: d.Name, Incarnation: d.Incarnation}); err != nil {\n\t\treturn err\n\t}\n\tfrom, aside := r.layout.Topic(d.Name, d.Incarnation), r.layout.Aside(d.ID)\n",
 		breaks:   "the metadata forgets a deletion before the data is gone: a crash in between leaves it for ever",
 		promises: []string{"RET-07"},
 		test:     "internal/broker.TestDeletionSurvivesCrashes",
@@ -37,7 +37,7 @@ var brokerMutants = []mutant{
 	{
 		name: "removed-in-place", file: "internal/broker/remover.go",
 		old:      "\t\tif err := r.setAside(from, aside); err != nil {",
-		new:      "\t\tif err := vfs.RemoveAll(r.layout.fs, from); err != nil {",
+		new:      "\t\tif err := vfs.RemoveAll(r.layout.FS, from); err != nil {",
 		breaks:   "a deleted topic's directory is removed file by file under its own name",
 		promises: []string{"RET-07"},
 		test:     "internal/broker.TestDirectoryIsWholeOrAside",
@@ -45,7 +45,7 @@ var brokerMutants = []mutant{
 	{
 		name: "set-aside-before-recorded", file: "internal/broker/topics.go",
 		old:      "\t\tif _, err := b.propose(ctx, meta.DeleteTopic{",
-		new:      "\tif err := b.remover.setAside(b.layout.topic(t.Name, t.Incarnation), b.layout.aside(t.ID)); err != nil {\n\t\treturn err\n\t}\n\t\tif _, err := b.propose(ctx, meta.DeleteTopic{",
+		new:      "\tif err := b.remover.setAside(b.layout.Topic(t.Name, t.Incarnation), b.layout.Aside(t.ID)); err != nil {\n\t\treturn err\n\t}\n\t\tif _, err := b.propose(ctx, meta.DeleteTopic{",
 		breaks:   "a topic's data is moved away before its deletion is recorded: where that fails, the topic is there and empty",
 		promises: []string{"RET-06"},
 		test:     "internal/broker.TestDeletionThatIsNotRecordedRemovesNothing",
@@ -59,7 +59,7 @@ var brokerMutants = []mutant{
 		test:     "internal/broker.TestChangesFitOneOrder",
 	},
 	{
-		name: "unaccounted-data-taken-over", file: "internal/broker/directories.go",
+		name: "unaccounted-data-taken-over", file: "internal/datadir/datadir.go",
 		old:      "\tcase there:\n",
 		new:      "\tcase there && n.Topic == \"\":\n",
 		breaks:   "a new topic takes over a directory that nobody accounts for, with its records",
@@ -145,6 +145,14 @@ var brokerMutants = []mutant{
 		breaks:   "nothing that is acknowledged after a seek is saved, since the metadata takes it for older than the seek",
 		promises: []string{"SUB-07"},
 		test:     "internal/subscription.TestSaveUnderWay",
+	},
+	{
+		name: "late-seek-counts", file: "internal/subscription/run.go",
+		old:      "\tif epoch <= r.epoch {\n",
+		new:      "\tif epoch == r.epoch {\n",
+		breaks:   "of two seeks side by side the wrong one counts, and nothing that is acknowledged after them is saved",
+		promises: []string{"SUB-07"},
+		test:     "internal/subscription.TestSeeksOutOfOrder",
 	},
 	{
 		name: "seek-wakes-nobody", file: "internal/subscription/feed.go",

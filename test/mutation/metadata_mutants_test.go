@@ -157,8 +157,8 @@ var metadataMutants = []mutant{
 	},
 	{
 		name: "lock-shared", file: "internal/vfs/lock.go",
-		old:      "syscall.LOCK_EX|syscall.LOCK_NB",
-		new:      "syscall.LOCK_SH|syscall.LOCK_NB",
+		old:      "flock(f, syscall.LOCK_EX)",
+		new:      "flock(f, syscall.LOCK_SH)",
 		breaks:   "two brokers run on one data directory",
 		promises: []string{"OPS-06", "LOG-07"},
 		test:     "internal/vfs.TestLock",

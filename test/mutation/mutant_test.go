@@ -25,7 +25,7 @@ type mutant struct {
 }
 
 // mutants is the table, in the order of the page.
-var mutants = slices.Concat(logMutants, recoveryMutants, metadataMutants, brokerMutants, dispatchMutants, edgeMutants)
+var mutants = slices.Concat(logMutants, recoveryMutants, metadataMutants, brokerMutants, dispatchMutants, tierMutants, bufferMutants, edgeMutants)
 
 // pick returns the mutant of that name.
 func pick(name string) (*mutant, error) {

@@ -1,6 +1,7 @@
 // Command engine measures the broker's log in this process: workers append batches side by side, and one JSON line says
 // what it took. It owns throw-away logs, one or, with -logs, as many as a broker has busy partitions; walbench starts it
-// among the other engines, so that all are measured on the same device at the same time. It never measures a broker, and it prepares each worker's batch once: the log itself
+// among the other engines, so that all are measured on the same device at the same time. With -bucket it reads what a broker
+// has put into an object store, by the broker's own reader of that. It never measures a broker, and it prepares each worker's batch once: the log itself
 // checks every one, as it does when a broker passes it on. Invariant: what it counts was acknowledged by the log.
 //
 //	go run ./test/bench/engine -dir DIR -mode on_commit -batch 16 -conc 64 -size 128 -secs 1
@@ -53,9 +54,17 @@ func main() {
 	flag.IntVar(&c.logs, "logs", 1, "logs that the workers are spread over")
 	flag.IntVar(&c.size, "size", 128, "bytes of a record")
 	secs := flag.Float64("secs", 1, "how long to measure")
+	bucket := flag.String("bucket", "", "instead: read the segments in this bucket once")
+	endpoint := flag.String("s3", "", "where the bucket is")
 	flag.Parse()
 	c.length = time.Duration(*secs * float64(time.Second))
-	r, err := measure(c)
+	var r row
+	var err error
+	if *bucket != "" {
+		r, err = ofBucket(*endpoint, *bucket, c.label)
+	} else {
+		r, err = measure(c)
+	}
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(r)
 	}
@@ -63,6 +72,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "engine:", err)
 		os.Exit(1)
 	}
+}
+
+func ofBucket(endpoint, bucket, label string) (r row, err error) {
+	store, err := openBucket(endpoint, bucket)
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return measureCold(context.Background(), store, label)
 }
 
 // What is written is kept within bounds, or a fast device would be full before the time is up.

@@ -1,7 +1,9 @@
 // Command grpcbench measures bare grpc-go on loopback, with the server in a process of its own and no storage: what a
 // broker over gRPC could reach at most on this machine. One JSON line a shape. It owns its server and ends it.
 //
-//	grpcbench -secs 1 [-only 128B]
+// With -danube it measures a broker's Danube port beside it: one message a call.
+//
+//	grpcbench -secs 1 [-only 128B] [-danube HOST:PORT [-pid BROKER]]
 package main
 
 import (
@@ -24,12 +26,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	api "github.com/leveemq/levee/api/danube"
 	"github.com/leveemq/levee/test/bench/grpcbench/pb"
 )
 
 var (
 	serve = flag.Bool("serve", false, "be the server: print the address, and end when standard input does")
 	secs  = flag.Float64("secs", 2, "how long to measure each shape")
+	port  = flag.String("danube", "", "measure only unary calls: the broker's there that speak Danube, and bare ones of the same shape in turns")
+	pid   = flag.Int("pid", 0, "with -danube: the broker's process, for its CPU time")
 	only  = flag.String("only", "", "only shapes with one of these words in their name, with commas between")
 )
 
@@ -60,6 +65,10 @@ func main() {
 	}
 	b, stop := startServer()
 	defer stop()
+	if *port != "" {
+		b.danube(*port)
+		return
+	}
 	for _, size := range []int{128, 1024} {
 		for _, conc := range []int{1, 16, 64} {
 			b.measure(shape{kind: "unary", size: size, batch: 1, conc: conc, window: 1}, b.unary)
@@ -160,10 +169,15 @@ func (b *bench) measure(s shape, work func(s shape, end time.Time) (int64, []tim
 	if !s.wanted() {
 		return
 	}
-	srv, cli, start := b.serverCPU(), cpuSelf(), time.Now()
+	b.timed(row{Label: "grpc", Mode: s.kind, Style: "bare"}, s, b.serverCPU, work)
+}
+
+// timed runs work and prints its row, which says already what it is called.
+func (b *bench) timed(r row, s shape, serverCPU func() float64, work func(s shape, end time.Time) (int64, []time.Duration)) {
+	srv, cli, start := serverCPU(), cpuSelf(), time.Now()
 	n, latencies := work(s, start.Add(time.Duration(*secs*float64(time.Second))))
 	took := time.Since(start).Seconds()
-	cli, srv = cpuSelf()-cli, b.serverCPU()-srv
+	cli, srv = cpuSelf()-cli, serverCPU()-srv
 	slices.Sort(latencies)
 	quantile := func(p float64) float64 {
 		if len(latencies) == 0 {
@@ -172,11 +186,10 @@ func (b *bench) measure(s shape, work func(s shape, end time.Time) (int64, []tim
 		return float64(latencies[int(p*float64(len(latencies)-1))].Nanoseconds()) / 1e3
 	}
 	m := float64(max(n, 1))
-	must(json.NewEncoder(os.Stdout).Encode(row{
-		Label: "grpc", Mode: s.kind, Style: "bare", Size: s.size, Conc: s.conc, Window: s.window, Batch: s.batch, Msgs: n, Secs: took,
-		MsgsPerS: m / took, MBPerS: m * float64(s.size) / 1e6 / took, P50: quantile(.5), P99: quantile(.99), P999: quantile(.999),
-		SrvCPUPerM: srv / m * 1e6, CliCPUPerM: cli / m * 1e6,
-	}))
+	r.Size, r.Conc, r.Window, r.Batch, r.Msgs, r.Secs = s.size, s.conc, s.window, s.batch, n, took
+	r.MsgsPerS, r.MBPerS, r.SrvCPUPerM, r.CliCPUPerM = m/took, m*float64(s.size)/1e6/took, srv/m*1e6, cli/m*1e6
+	r.P50, r.P99, r.P999 = quantile(.5), quantile(.99), quantile(.999)
+	must(json.NewEncoder(os.Stdout).Encode(r))
 }
 
 // each runs one caller's work conc times side by side and adds up.
@@ -296,6 +309,7 @@ func runServer() {
 	must(err)
 	s := grpc.NewServer(grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow), grpc.MaxRecvMsgSize(maxMessage))
 	pb.RegisterBenchServer(s, &server{})
+	api.RegisterProducerServiceServer(s, &echo{})
 	go func() { // it ends with its parent, however that ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +27,8 @@ func leveeConn() *client.Client {
 
 func (d *leveeD) setup(ctx context.Context) {
 	d.ctx, d.conn = ctx, leveeConn()
-	if *mode == "consume" || *mode == "idle" {
+	switch *mode {
+	case "consume", "idle", "first", "copied":
 		return
 	}
 	// A run begins with an empty topic, as the other brokers' do.
@@ -88,6 +89,8 @@ type leveePublisher struct {
 	total    *atomic.Int64
 	acked    atomic.Int64
 	errs     atomic.Int64
+	keyed    int // number of the last key
+	text     [24]byte
 }
 
 func (w *leveePublisher) over(t time.Time) bool {
@@ -110,6 +113,15 @@ func (w *leveePublisher) sync() {
 	}
 }
 
+// key returns the next message's, nil without -keys.
+func (w *leveePublisher) key() []byte {
+	if *keys == 0 {
+		return nil
+	}
+	w.keyed = (w.keyed + 1) % *keys
+	return fmt.Appendf(w.text[:0], "key-%d", w.keyed)
+}
+
 // stream keeps window times per messages in flight, and lets in the next per when as many are answered. Answers come in
 // order from one goroutine at a time, so the last of a group tells for all of it.
 func (w *leveePublisher) stream(window, per int) {
@@ -125,7 +137,7 @@ func (w *leveePublisher) stream(window, per int) {
 		sample := group%every == 0
 		for i := range per {
 			last := i == per-1
-			w.producer.Publish(w.d.ctx, record.Record{Key: keyOf(group*per + i), Value: w.value}, func(_ client.Ack, err error) {
+			w.producer.Publish(w.d.ctx, record.Record{Key: w.key(), Value: w.value}, func(_ client.Ack, err error) {
 				if err != nil {
 					w.errs.Add(1)
 				} else {
@@ -147,14 +159,6 @@ func (w *leveePublisher) stream(window, per int) {
 	}
 }
 
-// keyOf returns the key of a record's number; nil without -keys.
-func keyOf(n int) []byte {
-	if *keys == 0 {
-		return nil
-	}
-	return strconv.AppendInt(nil, int64(n%*keys), 10)
-}
-
 // held returns how many messages the partitions of -stream hold, or an error while one of them is not served.
 func held(ctx context.Context, c *client.Client) (int64, error) {
 	topic, err := c.Admin().DescribeTopic(ctx, *stream)
@@ -171,19 +175,15 @@ func held(ctx context.Context, c *client.Client) (int64, error) {
 	return sum, nil
 }
 
-// subscriptionStyles are the ways to consume a subscription, by -style; any other is to read on from a position.
-var subscriptionStyles = map[string]client.SubscriptionConfig{
-	"shared":      {Type: client.Shared},
-	"shared-each": {Type: client.Shared, AckEvery: 1}, // each acknowledgement is a message of its own
-	"key_shared":  {Type: client.KeyShared},
-}
-
 func (d *leveeD) consume(want int, _ *hist) (int64, time.Duration) {
 	there, err := held(d.ctx, d.conn)
 	must(err)
 	left := min(int64(want), there)
-	if config, ok := subscriptionStyles[*style]; ok {
-		return d.work(left, config)
+	switch kind, acks, _ := strings.Cut(*style, "-"); kind {
+	case "shared":
+		return d.subscribed(client.Shared, acks, left)
+	case "keyshared":
+		return d.subscribed(client.KeyShared, acks, left)
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, 60*time.Second)
 	defer cancel()
@@ -201,49 +201,6 @@ func (d *leveeD) consume(want int, _ *hist) (int64, time.Duration) {
 		got += int64(len(messages))
 	}
 	return got, time.Since(start)
-}
-
-// work has -conc consumers, each with a connection of its own, take and acknowledge records of a new subscription.
-func (d *leveeD) work(left int64, config client.SubscriptionConfig) (int64, time.Duration) {
-	ctx, cancel := context.WithTimeout(d.ctx, 60*time.Second)
-	defer cancel()
-	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
-	_, err := d.conn.Admin().CreateSubscription(ctx, client.SubscriptionSpec{Topic: *stream, Name: name, Type: config.Type, From: client.Earliest()})
-	must(err)
-	var got atomic.Int64
-	done := make(chan error, *conc)
-	start := time.Now()
-	for range *conc {
-		go func() {
-			conn := leveeConn()
-			defer func() { _ = conn.Close() }()
-			sub, err := conn.Subscribe(ctx, *stream, name, config)
-			if err != nil {
-				done <- err
-				return
-			}
-			for err == nil && got.Load() < left {
-				var batch []client.Delivery
-				batch, err = sub.NextBatch(ctx)
-				for i := range batch {
-					batch[i].Ack()
-				}
-				if got.Add(int64(len(batch))) >= left {
-					cancel() // whoever waits for more waits in vain
-				}
-			}
-			if errors.Is(err, context.Canceled) || got.Load() >= left {
-				err = nil
-			}
-			closing, stop := context.WithTimeout(d.ctx, 10*time.Second)
-			defer stop()
-			done <- errors.Join(err, sub.Close(closing))
-		}()
-	}
-	for range *conc {
-		must(<-done)
-	}
-	return got.Load(), time.Since(start)
 }
 
 // leveeReceivers are subscribers at the end of the topic.

@@ -21,12 +21,12 @@ import (
 )
 
 var (
-	target   = flag.String("target", "", "levee, nats-core, nats-js, redis, nsq, kafka or amqp")
-	mode     = flag.String("mode", "pub", "pub: publish for -secs; consume: read -n messages from the beginning; e2e: publish at -rate and measure until receipt; fanout: one publisher, -subs subscribers, -n messages; idle: create -n streams with one message each; ready: wait until -stream is served; rss: look at the server's memory only")
-	style    = flag.String("style", "sync", "sync: one message in flight for each publisher; async: -window messages; batch: -batch messages a request; fast: NATS fast batches; ordered, fetch: ways of NATS to consume; shared, shared-each, key_shared: of Levee's subscriptions, by -conc consumers")
+	target   = flag.String("target", "", "levee, nats-core, nats-js, redis, nsq, kafka, amqp or s3")
+	mode     = flag.String("mode", "pub", "pub: publish for -secs; consume: read -n messages from the beginning; e2e: publish at -rate and measure until receipt; fanout: one publisher, -subs subscribers, -n messages; idle: create -n streams with one message each; ready: wait until -stream is served; rss: look at the server's memory only; paced, first, copied: of Levee, see tiers.go; mirror: of s3, see s3.go")
+	style    = flag.String("style", "sync", "sync: one message in flight for each publisher; async: -window messages; batch: -batch messages a request; fast: NATS fast batches; ordered, fetch: ways of NATS to consume; range: XRANGE of Redis; shared, keyshared: subscriptions of Levee, acknowledged as the client batches it; shared-each: one by one, and the client sends what waits; shared-own: each with a message of its own")
 	addr     = flag.String("addr", "", "the broker, host:port on loopback")
 	size     = flag.Int("size", 128, "bytes of a message")
-	conc     = flag.Int("conc", 1, "publishers, with a connection each but for -share; creators with -mode idle")
+	conc     = flag.Int("conc", 1, "publishers, with a connection each but for -share; creators with -mode idle; consumers of a subscription")
 	share    = flag.Bool("share", false, "levee, nats-core, nats-js: the publishers of -mode pub share one client connection")
 	secs     = flag.Float64("secs", 2, "how long to publish")
 	window   = flag.Int("window", 1024, "messages (levee, -style batch: batches) that a publisher has in flight")
@@ -35,15 +35,21 @@ var (
 	n        = flag.Int("n", 500000, "messages to consume or fan out, streams to create, messages to be ready with")
 	most     = flag.Int64("most", 0, "levee: end -mode pub after so many messages of all publishers; 0: only after -secs")
 	subs     = flag.Int("subs", 1, "subscribers of -mode fanout")
-	rate     = flag.Int("rate", 2000, "messages a second of -mode e2e")
+	rate     = flag.Int("rate", 2000, "messages a second of -mode e2e and paced, of all publishers")
 	stream   = flag.String("stream", "bench", "stream or topic")
 	label    = flag.String("label", "", "copied to the row")
 	fsync    = flag.String("fsync", "on_commit", "levee: fsync mode of the topics created")
+	keys     = flag.Int("keys", 0, "levee, async and batch: messages have keys, so many, in turns")
+	slow     = flag.Int("slow", 0, "levee: so many of the consumers of a subscription take 10 ms a message, and are not counted")
+	metrics  = flag.String("metrics", "", "levee: the broker's HTTP port, for the flushes during a subscription's run")
 	parts    = flag.Int("partitions", 1, "levee: partitions of the topics created")
-	keys     = flag.Int("keys", 0, "levee, -style async and batch: how many keys the messages take turns with; 0: none has a key")
 	dispatch = flag.String("dispatch", "reliable", "levee: reliable or non_reliable")
 	data     = flag.String("data", "", "the server's data directory, for the disk space that -mode idle takes")
 	again    = flag.Bool("again", false, "-mode consume: begin again until -secs are up")
+	from     = flag.Int64("from", 0, "levee: the offset that -mode first begins at")
+	inBucket = flag.String("bucket", "", "s3: the bucket, with the keys that the environment has for Levee")
+	proxy    = flag.String("proxy", "", "stand before the HTTP server at -addr on this address, count requests, and hold each back for -delay; -mode first: the one that the broker reads through")
+	delay    = flag.Duration("delay", 100*time.Millisecond, "see -proxy")
 	linger   = flag.Duration("linger", 0, "kafka: the producer's linger")
 	table    = flag.Bool("table", false, "read rows on standard input and print their medians")
 	profile  = flag.String("cpuprofile", "", "write a CPU profile of this program to a file")
@@ -80,6 +86,7 @@ var drivers = map[string]func() driver{
 	"nsq":       func() driver { return &nsqD{} },
 	"kafka":     func() driver { return &kafkaD{} },
 	"amqp":      func() driver { return &amqpD{} },
+	"s3":        func() driver { return &s3D{} },
 }
 
 func main() {
@@ -93,6 +100,9 @@ func main() {
 		must(err)
 		fmt.Println(l.Addr().(*net.TCPAddr).Port)
 		must(l.Close())
+		return
+	case *proxy != "" && *target == "":
+		runProxy()
 		return
 	}
 	newDriver := drivers[*target]
@@ -154,6 +164,14 @@ func run(ctx context.Context, d driver) *result {
 		return timed(d.e2e)
 	case "idle":
 		return runIdle(d)
+	case "mirror":
+		return (&s3D{}).mirror()
+	case "paced", "first", "copied":
+		l, ok := d.(*leveeD)
+		if !ok {
+			must(fmt.Errorf("target %s has no -mode %s", *target, *mode))
+		}
+		return map[string]func() *result{"paced": l.paced, "first": l.first, "copied": l.copied}[*mode]()
 	}
 	must(fmt.Errorf("unknown mode %q", *mode))
 	return nil

@@ -158,6 +158,9 @@ func (d *redisD) pub() pubFn {
 func (d *redisD) consume(want int, h *hist) (int64, time.Duration) {
 	c := rdial()
 	defer c.c.Close()
+	if *style == "range" {
+		return c.xrange()
+	}
 	var got int64
 	last := []byte("0-0")
 	st := time.Now()
@@ -179,6 +182,64 @@ func (d *redisD) consume(want int, h *hist) (int64, time.Duration) {
 		got += k
 	}
 	return got, time.Since(st)
+}
+
+// xrange reads the longest of the streams whose names match -stream, in pages of -batch entries, and keeps nothing of it.
+func (r *rconn) xrange() (int64, time.Duration) {
+	key, longest := "", int64(0)
+	var names []string
+	r.cmd([]byte("KEYS"), []byte(*stream))
+	must(r.w.Flush())
+	must(r.skip(func(b []byte) { names = append(names, string(b)) }))
+	for _, name := range names {
+		r.cmd([]byte("XLEN"), []byte(name))
+		must(r.w.Flush())
+		if n := r.integer(':'); n > longest {
+			key, longest = name, n
+		}
+	}
+	var got int64
+	from := "-"
+	start := time.Now()
+	for {
+		r.cmd([]byte("XRANGE"), []byte(key), []byte(from), []byte("+"), []byte("COUNT"), []byte(strconv.Itoa(*batch)))
+		must(r.w.Flush())
+		n := r.integer('*')
+		if n == 0 {
+			return got, time.Since(start)
+		}
+		for range n {
+			r.integer('*')
+			r.bulk(func(id []byte) { from = "(" + string(id) })
+			for range r.integer('*') {
+				r.bulk(nil)
+			}
+		}
+		got += n
+	}
+}
+
+// integer reads the line that begins a reply of the type named, or is all of it.
+func (r *rconn) integer(kind byte) int64 {
+	line := must2(r.r.ReadSlice('\n'))
+	if line[0] != kind {
+		must(fmt.Errorf("%s", bytes.TrimSpace(line)))
+	}
+	return must2(strconv.ParseInt(string(bytes.TrimSpace(line[1:])), 10, 64))
+}
+
+// bulk reads a string, for f or for nobody; the latter counts as read.
+func (r *rconn) bulk(f func([]byte)) {
+	n := int(r.integer('$'))
+	if f != nil {
+		b := make([]byte, n)
+		must2(io.ReadFull(r.r, b))
+		f(b)
+		n = 0
+	} else {
+		readBytes += int64(n)
+	}
+	must2(r.r.Discard(n + 2))
 }
 func (d *redisD) e2e(h *hist) (int64, time.Duration) {
 	var got atomic.Int64

@@ -24,12 +24,19 @@ type result struct {
 	Errors, Dropped            int64
 	StreamKiB, StreamDiskKiB   float64
 	OpenFiles                  int
+	AckMsgs                    int64    // messages with acknowledgements that the broker took
+	FlushesPerAck              float64  // flushes to the device by what was acknowledged, while it was
+	Offered                    float64  // messages a second that -mode paced was to publish
+	Lag                        *lag     `json:",omitempty"` // of export, during -mode paced
+	LagGrowth                  *float64 `json:",omitempty"` // of what is published in the second half of a run, the part that its lag grew by
+	Trips, Requests            int64    // -mode first: to the object store, one behind the other, and all together
 	Note                       string
 }
 
 var (
-	dropped atomic.Int64 // what a non-reliable broker said it dropped
-	refused atomic.Int64 // what a broker did not acknowledge, in the modes that do not wait for each answer
+	dropped   atomic.Int64 // what a non-reliable broker said it dropped
+	readBytes int64        // of what was read, where -size does not tell
+	refused   atomic.Int64 // what a broker did not acknowledge, in the modes that do not wait for each answer
 )
 
 func row(msgs, errs int64, took float64, h *hist, cli, srv float64) *result {
@@ -44,8 +51,12 @@ func row(msgs, errs int64, took float64, h *hist, cli, srv float64) *result {
 	}
 	if m := float64(msgs); m > 0 && took > 0 {
 		r.MsgsPerS, r.MBPerS = m/took, m*float64(*size)/1e6/took
+		if readBytes > 0 { // messages of other sizes
+			r.MBPerS = float64(readBytes) / 1e6 / took
+		}
 		r.SrvCPUPerM, r.CliCPUPerM = srv/m*1e6, cli/m*1e6
 		r.SrvCPUs = srv / took
+		r.AckMsgs, r.FlushesPerAck = ackMessages, float64(flushes)/m
 	}
 	r.P50, r.P99, r.P999, r.Max = h.quantile(.5), h.quantile(.99), h.quantile(.999), float64(h.max)/1e3
 	r.RSSMB, r.HWMMB = memOf(*pid)

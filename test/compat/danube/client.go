@@ -112,9 +112,9 @@ func (c *Client) announce(ctx context.Context, addr *string, topic string, try f
 	}
 }
 
-// check runs health checks until ctx ends, the broker says CLOSE, which sets closed, or one fails: after that nobody asks
+// check runs health checks until ctx ends, the broker says CLOSE, which calls closed, or one fails: after that nobody asks
 // any more.
-func (c *Client) check(ctx context.Context, conn *grpc.ClientConn, kind api.HealthCheckRequest_ClientType, id uint64, closed *atomic.Bool) {
+func (c *Client) check(ctx context.Context, conn *grpc.ClientConn, kind api.HealthCheckRequest_ClientType, id uint64, closed func()) {
 	every := c.HealthEvery
 	if every == 0 {
 		every = 5 * time.Second
@@ -128,7 +128,7 @@ func (c *Client) check(ctx context.Context, conn *grpc.ClientConn, kind api.Heal
 				return
 			}
 			if resp.Status == api.HealthCheckResponse_CLOSE {
-				closed.Store(true)
+				closed()
 				return
 			}
 			select {

@@ -17,6 +17,9 @@ type ConsumerConfig struct {
 	Topic, Name, Subscription string
 	Type                      api.ConsumerRequest_SubscriptionType
 	Filters                   []string
+	// Told, unless nil, is called when the broker has said that the consumer must subscribe again, and Subscribed, unless
+	// nil, whenever it has: by partition, from any goroutine.
+	Told, Subscribed func()
 }
 
 // Consumer receives messages, as a Danube client does.
@@ -145,7 +148,15 @@ func (t *topicConsumer) subscribe(ctx context.Context) error {
 		return err
 	}
 	t.closed.Store(false)
-	t.c.check(t.life, t.conn, api.HealthCheckRequest_Consumer, t.id, &t.closed)
+	if t.cfg.Subscribed != nil {
+		t.cfg.Subscribed()
+	}
+	t.c.check(t.life, t.conn, api.HealthCheckRequest_Consumer, t.id, func() {
+		if t.cfg.Told != nil {
+			t.cfg.Told()
+		}
+		t.closed.Store(true)
+	})
 	return nil
 }
 

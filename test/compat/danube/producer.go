@@ -110,7 +110,7 @@ func (p *topicProducer) create(ctx context.Context) error {
 		return err
 	}
 	p.closed.Store(false)
-	p.c.check(p.life, p.conn, api.HealthCheckRequest_Producer, p.id, &p.closed)
+	p.c.check(p.life, p.conn, api.HealthCheckRequest_Producer, p.id, func() { p.closed.Store(true) })
 	if p.cfg.Schema == nil {
 		return nil
 	}

@@ -62,12 +62,27 @@ func Start(ctx context.Context, t testing.TB, name string, args ...string) *Scri
 // Says waits until the script prints line, and fails the test if it prints another or ends.
 func (s *Script) Says(line string) {
 	s.t.Helper()
-	got, err := s.lines.ReadString('\n')
-	if got = strings.TrimSpace(got); err != nil || got != line {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-		s.t.Fatalf("the script says %q (%v) instead of %q:\n%s", got, err, line, s.err.String())
+	if got := s.Line(); got != line {
+		s.fail("the script says %q instead of %q", got, line)
 	}
+}
+
+// Line waits for the next line the script prints, and fails the test if it ends before.
+func (s *Script) Line() string {
+	s.t.Helper()
+	got, err := s.lines.ReadString('\n')
+	if err != nil {
+		s.fail("the script ends with %q (%v)", got, err)
+	}
+	return strings.TrimSpace(got)
+}
+
+// fail ends the script and the test, with what the script printed as errors.
+func (s *Script) fail(format string, args ...any) {
+	s.t.Helper()
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+	s.t.Fatalf(format+":\n%s", append(args, s.err.String())...)
 }
 
 // GoOn lets a script go on that waits for a line.

@@ -20,6 +20,8 @@ type childSpec struct {
 	Ack                             int // acknowledges so many at a time
 	AckEvery                        int // the client's
 	AckDelay                        time.Duration
+	// Danube, unless nil, has it be a client of Danube's; AckEvery and AckDelay are not for it.
+	Danube *danubeSpec
 }
 
 // childMain is a consumer process: it says what it is handed before it does anything with it, and what it acknowledges
@@ -35,7 +37,11 @@ func childMain(text string) int {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	if err := spec.consume(ctx); err != nil && ctx.Err() == nil {
+	consume := spec.consume
+	if spec.Danube != nil {
+		consume = spec.consumeDanube
+	}
+	if err := consume(ctx); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -29,6 +29,10 @@ const (
 	acked     kind = 'a' // a consumer is about to acknowledge it
 	nacked    kind = 'n' // a consumer is about to give it back
 	durable   kind = 's' // a consumer was told that its acknowledgement is durable
+	heard     kind = 'h' // a consumer was told that its acknowledgement has arrived, which does not make it durable
+	accepted  kind = 'v' // its publisher was told that it is stored, and not where
+	joined    kind = 'j' // no record's: a consumer has subscribed
+	left      kind = 'l' // no record's: a consumer was told to subscribe again, and that what it holds goes to others
 )
 
 // event is one thing that happened to a record.
@@ -48,6 +52,7 @@ type blow struct {
 	who      int32 // everybody: the broker
 	// costs is how old an acknowledgement may have been at that time and yet be lost.
 	costs time.Duration
+	left  bool // it goes on, and may say late that it was handed something before
 }
 
 const everybody int32 = -1
@@ -61,8 +66,11 @@ type ledger struct {
 	acks   map[place]struct{} // acknowledged by a consumer; guarded by mu
 	stored int                // acknowledged to publishers; guarded by mu
 	room   chan struct{}      // what is begun and not acknowledged by a consumer
-	goal   int                // guarded by mu
-	hit    chan struct{}      // closed once there are goal acks; nil: nobody waits; guarded by mu
+	moves  int                // guarded by mu
+	// repeats is how many records may stand twice, since their publishers sent them again and cannot say that they do.
+	repeats int
+	goal    int           // guarded by mu
+	hit     chan struct{} // closed once there are goal acks; nil: nobody waits; guarded by mu
 }
 
 // mostAhead bounds how far publishers are ahead of consumers.
@@ -76,10 +84,15 @@ func newLedger() *ledger {
 func (l *ledger) note(events ...event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.events = append(l.events, events...)
 	for i := range events {
+		if e := &events[i]; e.kind == joined || e.kind == left {
+			l.moves++
+			l.blows = append(l.blows, blow{at: e.at - int64(over), over: e.at + int64(over), who: e.who, left: e.kind == left})
+			continue
+		}
+		l.events = append(l.events, events[i])
 		switch events[i].kind {
-		case published:
+		case published, accepted:
 			l.stored++
 		case acked:
 			if _, again := l.acks[events[i].place]; !again {
@@ -126,7 +139,9 @@ type promise int
 const (
 	noOrder promise = iota
 	byPartition
-	byKey
+	byKey      // and a key's records are with one consumer at a time
+	oneAtATime // byPartition, and nobody is handed anything but one consumer until that one is gone
+	byTurns    // the same, but that one who comes may go before it
 )
 
 func promiseOf(typ client.SubscriptionType) promise {
@@ -146,6 +161,9 @@ type verdict struct {
 	Lost                                         int           // handed out again, its acknowledgement lost to a fault that may cost it
 	Oldest                                       time.Duration // of those, as of the fault
 	Blows                                        int
+	Held                                         int // of InFlight: not given back
+	Cut                                          int // of Lost: with the consumer, and not the broker, before it was told that it has arrived
+	Repeated                                     int // published more than once
 	Forgotten                                    int // of Lost: said to be durable by another broker process than the one that had handed it out
 }
 
@@ -161,31 +179,55 @@ func (l *ledger) judge(t *testing.T, order promise) (v verdict) {
 	defer l.mu.Unlock()
 	slices.SortStableFunc(l.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	v.Blows = len(l.blows)
-	j := &judge{t: t, l: l, v: &v, records: map[place]*fate{}, last: map[[2]int32]int64{}, values: map[uint64]place{}, order: order}
+	j := &judge{
+		t: t, l: l, v: &v, records: map[place]*fate{}, last: map[[2]int32]int64{}, values: map[uint64]place{}, order: order,
+		holders: map[int32]holder{}, keys: map[[2]int32]*keyHolder{},
+	}
 	for i := range l.events { // a consumer may be quicker than the answer to the publisher
-		if e := &l.events[i]; e.kind == published {
+		switch e := &l.events[i]; e.kind {
+		case published:
 			v.Published++
 			j.of(e).stored = true
 			j.valueIs(e)
+		case accepted:
+			v.Published++
 		}
 	}
 	for i := range l.events {
 		j.see(&l.events[i])
 	}
-	for at, f := range j.records {
-		if f.stored && !f.acked {
-			j.complain("partition %d, offset %d: no consumer has acknowledged it (delivered %d times)", at.partition, at.offset, f.times)
-		}
-	}
+	j.allAcknowledged()
 	if j.wrong > mostTold {
 		t.Errorf("and %d more", j.wrong-mostTold)
 	}
 	return v
 }
 
+// allAcknowledged checks that a consumer has acknowledged all that was published.
+func (j *judge) allAcknowledged() {
+	j.t.Helper()
+	values := map[uint64]bool{}
+	for at, f := range j.records {
+		if f.stored && !f.acked {
+			j.complain("partition %d, offset %d: no consumer has acknowledged it (delivered %d times)", at.partition, at.offset, f.times)
+		}
+		if f.acked {
+			values[f.value] = true
+		}
+	}
+	for i := range j.l.events {
+		if e := &j.l.events[i]; e.kind == accepted && !values[e.value] {
+			at, known := j.values[e.value]
+			j.complain("%x: no consumer has acknowledged it (delivered: %v, %v)", e.value, known, at)
+		}
+	}
+}
+
 // fate is what has become of a record so far.
 type fate struct {
 	stored, acked, durable bool
+	heard                  bool // the broker has the last acknowledgement
+	lost                   bool // it was handed out again since
 	resent                 bool // acknowledged durably, but to another broker process than the one that handed it out
 	nacked                 bool // since the last delivery
 	times                  int
@@ -202,8 +244,22 @@ type judge struct {
 	records map[place]*fate
 	values  map[uint64]place
 	last    map[[2]int32]int64 // by partition and key: the newest offset delivered
+	holders map[int32]holder   // by partition
+	keys    map[[2]int32]*keyHolder
 	order   promise
 	wrong   int
+}
+
+// holder is who was handed something last.
+type holder struct {
+	who int32
+	at  int64
+}
+
+// keyHolder is who was handed something of a key last, and what of it that one has not settled.
+type keyHolder struct {
+	holder
+	open map[int64]bool // offsets
 }
 
 const mostTold = 20
@@ -231,10 +287,12 @@ func (j *judge) valueIs(e *event) {
 	if f.valued && f.value != e.value {
 		j.complain("%v is %x and was %x", e.place, e.value, f.value)
 	}
-	f.value, f.valued = e.value, true
-	if at, known := j.values[e.value]; known && at != e.place {
-		j.complain("%x is at %v and at %v", e.value, at, e.place)
+	if at, known := j.values[e.value]; known && !f.valued {
+		if j.v.Repeated++; j.v.Repeated > j.l.repeats {
+			j.complain("%x is at %v and at %v", e.value, at, e.place)
+		}
 	}
+	f.value, f.valued = e.value, true
 	j.values[e.value] = e.place
 	if pub, seq := int32(e.value>>32), e.value&0xffffffff; seq >= j.l.begun[pub] {
 		j.complain("%v is %x, which nobody has published", e.place, e.value)
@@ -243,16 +301,26 @@ func (j *judge) valueIs(e *event) {
 
 func (j *judge) see(e *event) {
 	j.t.Helper()
+	if e.kind == accepted {
+		return
+	}
 	f := j.of(e)
 	switch e.kind {
 	case given:
 		j.v.Delivered++
 		j.valueIs(e)
+		j.alone(e)
+		j.keyAlone(e)
 		j.delivered(e, f)
 	case acked:
+		j.keySettled(e)
 		j.v.Acked++
 		f.acked, f.ackedAt, f.ackedBy = true, e.at, e.who
+		f.heard, f.lost = f.heard && !f.lost, false
+	case heard:
+		f.heard = true
 	case nacked:
+		j.keySettled(e)
 		j.v.Nacked++
 		f.nacked = true
 	case durable:
@@ -275,13 +343,14 @@ func (j *judge) delivered(e *event, f *fate) {
 	switch {
 	case f.durable:
 		j.complain("%v was handed out again (%d) though its acknowledgement was durable; acknowledged %v before", e.place, e.count, time.Duration(e.at-f.ackedAt))
-	case f.acked:
-		age, excused := j.excuse(e.at, before.givenAt, f.ackedAt, f.ackedBy)
+	case f.acked && !f.lost:
+		age, excused := j.excuse(e, &before)
 		if !excused {
 			j.complain("%v was handed out again (%d), %v after it was acknowledged, and no fault explains it (%v after the last)", e.place, e.count,
 				time.Duration(e.at-f.ackedAt), j.sinceLast(e.at))
 			return
 		}
+		f.lost = true
 		j.v.Lost++
 		if f.resent {
 			j.v.Forgotten++
@@ -289,7 +358,11 @@ func (j *judge) delivered(e *event, f *fate) {
 		j.v.Oldest = max(j.v.Oldest, age)
 	default:
 		j.v.InFlight++
-		if !before.nacked && !j.struck(before.givenTo, before.givenAt, e.at) {
+		if before.nacked {
+			return
+		}
+		j.v.Held++
+		if !j.mayPass(holder{before.givenTo, before.givenAt}, e) {
 			j.complain("%v was handed out again (%d), %v after the last time, and nothing has happened to who had it", e.place, e.count, time.Duration(e.at-before.givenAt))
 		}
 	}
@@ -311,15 +384,79 @@ func (j *judge) inOrder(e *event) {
 	j.last[at] = e.offset
 }
 
-// excuse looks for a fault that may have taken an acknowledgement with it: of who gave it, or of the broker; not so long
-// after it; and when the delivery was made before.
-func (j *judge) excuse(now, handed, ackedAt int64, by int32) (age time.Duration, ok bool) {
+// alone checks that nobody else was being handed records of this partition, where the type says so.
+func (j *judge) alone(e *event) {
+	j.t.Helper()
+	if j.order != oneAtATime && j.order != byTurns {
+		return
+	}
+	h, known := j.holders[e.partition]
+	j.holders[e.partition] = holder{e.who, e.at}
+	if !known || h.who == e.who || j.mayPass(h, e) {
+		return
+	}
+	j.complain("%v was handed to consumer %d, %v after consumer %d was handed something, and nothing has happened to that one", e.place, e.who, time.Duration(e.at-h.at), h.who)
+}
+
+// keyAlone checks that nobody else has records of this key to work on, where the type says so.
+func (j *judge) keyAlone(e *event) {
+	j.t.Helper()
+	if j.order != byKey || e.key < 0 {
+		return
+	}
+	at := [2]int32{e.partition, e.key}
+	h := j.keys[at]
+	if h == nil {
+		h = &keyHolder{holder{e.who, e.at}, map[int64]bool{}}
+		j.keys[at] = h
+	}
+	if h.who != e.who {
+		if len(h.open) > 0 && !j.mayPass(h.holder, e) {
+			j.complain("%v of key %d was handed to consumer %d while consumer %d had %d of that key", e.place, e.key, e.who, h.who, len(h.open))
+		}
+		clear(h.open)
+	}
+	h.holder = holder{e.who, e.at}
+	h.open[e.offset] = true
+}
+
+func (j *judge) keySettled(e *event) {
+	if h := j.keys[[2]int32{e.partition, e.key}]; h != nil {
+		delete(h.open, e.offset)
+	}
+}
+
+// mayPass reports whether somebody else may be handed what a consumer had: something has happened to that one; or to who
+// is handed it, and that one may go before others, or had it first and says so late.
+func (j *judge) mayPass(h holder, e *event) bool {
+	return slices.ContainsFunc(j.l.blows, func(b blow) bool {
+		return b.at < e.at && h.at < b.over && (b.who == h.who || b.who == everybody || j.mayComeFirst(&b, h, e))
+	})
+}
+
+func (j *judge) mayComeFirst(b *blow, h holder, e *event) bool {
+	return b.who == e.who && (j.order == byTurns || b.left && e.at-h.at < int64(onTheWay))
+}
+
+// excuse looks for a fault that may have taken an acknowledgement with it: of who gave it and was not told that it has
+// arrived, or of the broker; not so long after it; and when the delivery was made before. What is acknowledged after the
+// fault may have been handed out again already, though that is seen later.
+func (j *judge) excuse(e *event, f *fate) (age time.Duration, ok bool) {
+	cut := true
 	for _, b := range j.l.blows {
-		if (b.who == by || b.who == everybody) && b.at < now && handed < b.over && ackedAt > b.at-int64(b.costs) {
-			return max(0, time.Duration(b.at-ackedAt)), true
+		told := f.heard && f.ackedAt <= b.at
+		own := b.who == f.ackedBy && !told || f.ackedAt > b.at && j.mayComeFirst(&b, holder{f.givenTo, f.givenAt}, e)
+		if (own || b.who == everybody) && b.at < e.at && f.givenAt < b.over && f.ackedAt > b.at-int64(b.costs) {
+			if !ok {
+				age, ok = max(0, time.Duration(b.at-f.ackedAt)), true
+			}
+			cut = cut && own && b.costs > 0
 		}
 	}
-	return 0, false
+	if ok && cut {
+		j.v.Cut++
+	}
+	return age, ok
 }
 
 // struck reports whether somebody, or the broker, was struck between two times.

@@ -198,6 +198,7 @@ type flock struct {
 	r      *rig
 	l      *ledger
 	w      work
+	ctx    context.Context // ends when it is to stop
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -206,11 +207,8 @@ type flock struct {
 // consumers than the ledger has room.
 func (r *rig) publish(l *ledger, topic string, n int, w work) *flock {
 	r.t.Helper()
-	f := &flock{r: r, l: l, w: w}
-	var ctx context.Context
-	ctx, f.cancel = context.WithCancel(r.ctx)
-	r.t.Cleanup(f.cancel)
-	for pub := range n {
+	f := r.newFlock(l, w)
+	for pub := range int32(n) {
 		c := r.place.Client(r.t)
 		p, err := c.NewProducer(r.ctx, topic, client.ProducerConfig{Idempotent: true, BatchRecords: 200})
 		if err != nil {
@@ -218,18 +216,37 @@ func (r *rig) publish(l *ledger, topic string, n int, w work) *flock {
 		}
 		f.wg.Go(func() {
 			defer c.Close()
-			f.run(ctx, p, int32(pub))
+			f.run(pub, func(key int32, value uint64, payload []byte) {
+				p.Publish(r.ctx, record.Record{Key: strconv.AppendInt(nil, int64(key), 10), Value: payload}, func(a client.Ack, err error) {
+					if err != nil {
+						r.t.Errorf("publish: %v", err)
+						return
+					}
+					l.note(event{at: time.Now().UnixNano(), place: place{a.Partition, a.Offset}, kind: published, who: pub, key: key, value: value})
+				})
+			})
+			if err := p.Close(r.ctx); err != nil {
+				r.t.Errorf("a publisher could not finish: %v", err)
+			}
 		})
 	}
 	return f
 }
 
+func (r *rig) newFlock(l *ledger, w work) *flock {
+	f := &flock{r: r, l: l, w: w}
+	f.ctx, f.cancel = context.WithCancel(r.ctx)
+	r.t.Cleanup(f.cancel)
+	return f
+}
+
 const keysEach = 8
 
-func (f *flock) run(ctx context.Context, p *client.Producer, pub int32) {
+// run is one publisher's life: send publishes a record.
+func (f *flock) run(pub int32, send func(key int32, value uint64, payload []byte)) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for seq := 0; (f.w.most == 0 || seq < f.w.most) && f.next(ctx, tick.C, seq); seq++ {
+	for seq := 0; (f.w.most == 0 || seq < f.w.most) && f.next(tick.C, seq); seq++ {
 		f.l.mu.Lock()
 		f.l.begun[pub] = uint64(seq) + 1
 		f.l.mu.Unlock()
@@ -237,32 +254,23 @@ func (f *flock) run(ctx context.Context, p *client.Producer, pub int32) {
 		payload := binary.BigEndian.AppendUint64(make([]byte, 0, f.w.size+8), value)
 		payload = append(payload, make([]byte, f.w.size)...)
 		key := pub*keysEach + int32(seq*7%keysEach)
-		p.Publish(f.r.ctx, record.Record{Key: strconv.AppendInt(nil, int64(key), 10), Value: payload}, func(a client.Ack, err error) {
-			if err != nil {
-				f.r.t.Errorf("publish: %v", err)
-				return
-			}
-			f.l.note(event{at: time.Now().UnixNano(), place: place{a.Partition, a.Offset}, kind: published, who: pub, key: key, value: value})
-		})
-	}
-	if err := p.Close(f.r.ctx); err != nil {
-		f.r.t.Errorf("a publisher could not finish: %v", err)
+		send(key, value, payload)
 	}
 }
 
 // next waits until a publisher may go on, and reports whether it is to.
-func (f *flock) next(ctx context.Context, tick <-chan time.Time, seq int) bool {
+func (f *flock) next(tick <-chan time.Time, seq int) bool {
 	if f.w.pace > 0 && seq%f.w.pace == 0 {
 		select {
 		case <-tick:
-		case <-ctx.Done():
+		case <-f.ctx.Done():
 			return false
 		}
 	}
 	select {
 	case f.l.room <- struct{}{}:
-		return ctx.Err() == nil
-	case <-ctx.Done():
+		return f.ctx.Err() == nil
+	case <-f.ctx.Done():
 		return false
 	}
 }
