@@ -106,4 +106,12 @@ var bufferMutants = []mutant{
 		promises: []string{"TIER-07"},
 		test:     "internal/writebuf/valkey.TestLeftAside",
 	},
+	{
+		name: "replayed-unchecked", file: "internal/partition/takeover.go",
+		old:      "\t\t\t\terr = segfmt.CheckFrame(&f, e.Frame)\n",
+		new:      "\t\t\t\t_ = segfmt.CheckFrame\n",
+		breaks:   "records that were damaged in the write buffer become a log's",
+		promises: []string{"TIER-06"},
+		test:     "internal/partition.TestDamageInTheBuffer",
+	},
 }
