@@ -206,25 +206,6 @@ func founded(t *testing.T, store objstore.Store, topics ...string) *broker {
 	return b
 }
 
-// cloneStore returns a store with the same objects.
-func cloneStore(t *testing.T, from objstore.Store) *objstore.Mem {
-	t.Helper()
-	to := objstore.NewMem()
-	for info, err := range from.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := objstore.Read(t.Context(), from, info.Key, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := to.PutIfAbsent(t.Context(), info.Key, objstore.Bytes(data)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return to
-}
-
 var errCrash = errors.New("crash")
 
 func fenced(err error) bool {

@@ -2,12 +2,11 @@ package metatier
 
 import (
 	"bytes"
-	"errors"
 	"flag"
-	"os"
 	"testing"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/goldentest"
 )
 
 var update = flag.Bool("update", false, "write golden files that do not exist yet")
@@ -35,18 +34,7 @@ func TestOwnerRecordsOfEveryVersionOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(file); *update && errors.Is(err, os.ErrNotExist) {
-		if err := os.WriteFile(file, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	golden, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(data, golden) {
-		t.Errorf("written as\n%s, it was\n%s", data, golden)
-	}
+	golden := goldentest.Once(t, file, data, *update)
 	if got, err := DecodeOwner(golden); err != nil || *got != *sample() {
 		t.Errorf("%+v, %v", got, err)
 	}

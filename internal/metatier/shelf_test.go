@@ -3,13 +3,12 @@ package metatier
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"testing"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/goldentest"
 	"github.com/leveemq/levee/internal/writebuf"
 )
 
@@ -22,19 +21,7 @@ func TestShelfHeadsOfEveryVersionOpen(t *testing.T) {
 	nameless := sampleHead()
 	nameless.cluster = ""
 	for file, h := range map[string]head{"testdata/shelf-head.v1": nameless, "testdata/shelf-head.v2": sampleHead()} {
-		data := h.encode()
-		if _, err := os.Stat(file); *update && errors.Is(err, os.ErrNotExist) {
-			if err := os.WriteFile(file, data, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		golden, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(data, golden) {
-			t.Errorf("written as\n%x, it was\n%x", data, golden)
-		}
+		golden := goldentest.Once(t, file, h.encode(), *update)
 		if got, ok, err := decodeHead(golden); err != nil || !ok || got != h {
 			t.Errorf("%+v, %v, %v", got, ok, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/objstore"
 	"github.com/leveemq/levee/internal/objstore/faulty"
+	"github.com/leveemq/levee/internal/objstore/objstoretest"
 )
 
 func TestTakeOver(t *testing.T) {
@@ -55,7 +56,7 @@ func TestTakeOverCrashesAtAnyRequest(t *testing.T) {
 	for n := 1; ; n++ {
 		reached := false
 		for _, done := range []bool{false, true} {
-			store := &hooked{Store: cloneStore(t, origin)}
+			store := &hooked{Store: objstoretest.Clone(t, origin)}
 			b := newBroker(t, "second", store)
 			ctx, cancel := context.WithCancel(t.Context())
 			crash := func(at int) error {
@@ -105,7 +106,7 @@ func TestTwoTakeOver(t *testing.T) {
 	founded(t, origin, "one")
 	for _, restarts := range []bool{false, true} {
 		for n := 1; n < 40; n++ {
-			store := cloneStore(t, origin)
+			store := objstoretest.Clone(t, origin)
 			hook := &hooked{Store: store}
 			a, b := newBroker(t, "A", hook), newBroker(t, "B", store)
 			met := false

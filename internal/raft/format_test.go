@@ -3,13 +3,12 @@ package raft
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"flag"
-	"os"
 	"reflect"
 	"testing"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/goldentest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write golden files that are missing; those that are there are never replaced")
@@ -21,21 +20,10 @@ func goldenSnapshot() snapshot {
 // TestGoldenSnapshot opens a file that was written once and must open for ever, and is written alike to the byte.
 func TestGoldenSnapshot(t *testing.T) {
 	const file = "testdata/snapshot-v1.snap"
-	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) && *rewrite {
-		if err := os.WriteFile(file, goldenSnapshot().encode(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := goldentest.Once(t, file, goldenSnapshot().encode(), *rewrite)
 	s, err := decodeSnapshot(b)
 	if err != nil || !reflect.DeepEqual(s, goldenSnapshot()) {
 		t.Errorf("decoded %+v, %v", s, err)
-	}
-	if !bytes.Equal(b, goldenSnapshot().encode()) {
-		t.Errorf("encoded %x", goldenSnapshot().encode())
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/leveemq/levee/internal/meta"
 	"github.com/leveemq/levee/internal/metatier"
 	"github.com/leveemq/levee/internal/objstore"
+	"github.com/leveemq/levee/internal/objstore/objstoretest"
 	"github.com/leveemq/levee/internal/obs"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/vfs"
@@ -150,25 +151,6 @@ func (w *copyWorld) start(ctx context.Context, d *dying, crash seglog.Crash) (*m
 	return startMeta(w.fs, crash)
 }
 
-// copyObjects returns a store with the same objects.
-func copyObjects(t *testing.T, from objstore.Store) objstore.Store {
-	t.Helper()
-	to := objstore.NewMem()
-	for info, err := range from.List(t.Context(), "", "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := objstore.Read(t.Context(), from, info.Key, 1<<30)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := to.PutIfAbsent(t.Context(), info.Key, objstore.Bytes(data)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return to
-}
-
 // copied returns a store with the metadata of a broker that is gone.
 func copied(t *testing.T) objstore.Store {
 	t.Helper()
@@ -208,7 +190,7 @@ func TestTakingOverCrashesAnywhere(t *testing.T) {
 		ended := false
 		for _, done := range []bool{false, true} {
 			for seed := range uint64(4) {
-				w := &copyWorld{t: t, fs: vfs.NewMem(), store: copyObjects(t, origin)}
+				w := &copyWorld{t: t, fs: vfs.NewMem(), store: objstoretest.Clone(t, origin)}
 				if !w.die(at, done, seed) {
 					ended = true
 					break

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/meta"
+	"github.com/leveemq/levee/internal/objstore/objstoretest"
 	"github.com/leveemq/levee/internal/raft"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/vfs"
@@ -483,7 +484,7 @@ func takeOverLife(w *diskWorld) {
 	for when, mem := range map[string]*vfs.Mem{
 		"as it is": w.mem.Crash(vfs.KeepAll), "with nothing kept": w.mem.Crash(vfs.KeepNothing), "with some kept": w.mem.Crash(vfs.Random(1)),
 	} {
-		left := &copyWorld{t: w.t, fs: mem, store: copyObjects(w.t, c.store), ids: c.ids}
+		left := &copyWorld{t: w.t, fs: mem, store: objstoretest.Clone(w.t, c.store), ids: c.ids}
 		left.whole(when)
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/goldentest"
 	"github.com/leveemq/levee/internal/metatier"
 	"github.com/leveemq/levee/internal/vfs"
 )
@@ -55,18 +55,7 @@ func TestStampsOfEveryVersionOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(file); *update && errors.Is(err, os.ErrNotExist) {
-			if err := os.WriteFile(file, data, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		golden, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(data, golden) {
-			t.Errorf("%s is written\n%s, it was\n%s", kind, data, golden)
-		}
+		golden := goldentest.Once(t, file, data, *update)
 		got := blank(kind)
 		if err := decodeStamp(file, golden, got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", kind, got, err)

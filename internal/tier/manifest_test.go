@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/goldentest"
 	"github.com/leveemq/levee/internal/objstore"
 	"github.com/leveemq/levee/internal/objstore/faulty"
 	"github.com/leveemq/levee/internal/segfmt"
@@ -34,15 +34,7 @@ func TestGoldenManifest(t *testing.T) {
 	name := filepath.Join("testdata", "manifest-v1.hex")
 	p, all := goldenManifest()
 	got := AppendManifest(nil, p, all)
-	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) && *rewrite {
-		if err := os.WriteFile(name, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := goldentest.Once(t, name, []byte(hex.EncodeToString(got)+"\n"), *rewrite)
 	want, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil {
 		t.Fatal(err)

@@ -168,8 +168,12 @@ func (r *Redis) Do(args ...string) string {
 }
 
 // Try is Do for a command that may fail.
-func (r *Redis) Try(args ...string) (string, error) {
-	c, err := net.DialTimeout("tcp", r.Addr, time.Second)
+func (r *Redis) Try(args ...string) (string, error) { return AskRedis(r.Addr, args...) }
+
+// AskRedis sends a command to a server at an address, on a connection of its own, and returns its answer; of a list, its
+// elements in lines.
+func AskRedis(addr string, args ...string) (string, error) {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return "", err
 	}
@@ -184,11 +188,11 @@ func (r *Redis) Try(args ...string) (string, error) {
 	if _, err := c.Write(command); err != nil {
 		return "", err
 	}
-	return answer(bufio.NewReader(c))
+	return Answer(bufio.NewReader(c))
 }
 
-// answer reads one answer in the protocol of Redis.
-func answer(r *bufio.Reader) (string, error) {
+// Answer reads one answer in the protocol of Redis, or a command, which is a list; of a list, its elements in lines.
+func Answer(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
 		return "", err
@@ -211,7 +215,7 @@ func answer(r *bufio.Reader) (string, error) {
 	case '*':
 		var lines strings.Builder
 		for range n {
-			one, err := answer(r)
+			one, err := Answer(r)
 			if err != nil {
 				return "", err
 			}

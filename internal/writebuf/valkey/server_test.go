@@ -1,14 +1,9 @@
 package valkey
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,8 +63,8 @@ func (s *server) run() {
 		s.t.Fatal(err)
 	}
 	s.await("the server to answer", func() bool {
-		answer, _ := s.try("PING")
-		return answer == "PONG" || strings.HasPrefix(answer, "NOAUTH")
+		answer, err := s.try("PING")
+		return answer == "PONG" || err != nil && strings.HasPrefix(err.Error(), "NOAUTH")
 	})
 }
 
@@ -106,61 +101,7 @@ func (s *server) do(args ...string) string {
 	return answer
 }
 
-func (s *server) try(args ...string) (string, error) {
-	c, err := net.DialTimeout("tcp", s.addr, time.Second)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return "", err
-	}
-	if _, err := c.Write(encode(args...)); err != nil {
-		return "", err
-	}
-	return decode(bufio.NewReader(c))
-}
-
-func encode(args ...string) []byte {
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return b
-}
-
-// decode reads one answer: a simple one, a number or a text. Of a list it returns the elements in lines.
-func decode(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSuffix(line, "\r\n")
-	n, _ := strconv.Atoi(line[1:])
-	switch line[0] {
-	case '$':
-		if n < 0 {
-			return "", nil
-		}
-		b := make([]byte, n+2)
-		_, err := io.ReadFull(r, b)
-		return string(b[:n]), err
-	case '*':
-		var lines []string
-		for range n {
-			l, err := decode(r)
-			if err != nil {
-				return "", err
-			}
-			lines = append(lines, l)
-		}
-		return strings.Join(lines, "\n"), nil
-	}
-	if line[0] == '-' {
-		return line[1:], errors.New(line)
-	}
-	return line[1:], nil
-}
+func (s *server) try(args ...string) (string, error) { return servers.AskRedis(s.addr, args...) }
 
 // open returns a store on the server, which appends in transactions unless s is scripted: that is asked where it must be.
 func (s *server) open(change ...func(*Config)) *Store {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leveemq/levee/internal/writebuf"
 	"github.com/leveemq/levee/internal/writebuf/writebuftest"
+	"github.com/leveemq/levee/test/servers"
 	"github.com/valkey-io/valkey-go"
 )
 
@@ -275,7 +276,7 @@ func answered(t *testing.T, text string) error {
 		defer conn.Close()
 		r := bufio.NewReader(conn)
 		for {
-			args, err := decode(r)
+			args, err := servers.Answer(r)
 			if err != nil {
 				return
 			}
