@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/segfmt"
 	"github.com/leveemq/levee/internal/vfs"
 )
@@ -63,4 +64,23 @@ func lazily(t *testing.T, mode Mode, why error) {
 	mustClose(t, again)
 	mustAppend(t, l, batch(t, noProducer, "goes on"))
 	mustClose(t, l)
+}
+
+// TestPutEntriesOfAnotherLength: a batch that is not as long as it says is refused, whoever has checked it, and the log goes on.
+func TestPutEntriesOfAnotherLength(t *testing.T) {
+	l := mustOpen(t, testConfig(vfs.NewMem()))
+	mustAppend(t, l, batch(t, noProducer, "makes the file"))
+	good := batch(t, noProducer, "value")
+	for name, b := range map[string][]byte{"short": good[:len(good)-1], "long": append(good[:len(good):len(good)], 0)} {
+		err := l.PutEntries(context.Background(), []Entry{{Seq: 2, Generation: 1, Kind: segfmt.KindData, Batch: b}})
+		if fault.KindOf(err) != fault.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := l.PutEntries(context.Background(), []Entry{{Seq: 2, Generation: 1, Kind: segfmt.KindData, Batch: good}}); err != nil {
+		t.Fatal(err)
+	}
+	if b := l.Bounds(); b.NextSeq != 3 || b.End != 2 {
+		t.Errorf("bounds %+v", b)
+	}
 }
