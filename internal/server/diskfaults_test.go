@@ -194,6 +194,13 @@ func (w *diskWorld) fired() bool {
 	return len(w.faults) > 0
 }
 
+// flushFailed reports whether a flush failed that is watched: logs go on flushing beside the script.
+func (w *diskWorld) flushFailed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watched
+}
+
 // helpers of vfs that do several operations; a site that calls one has a row for each.
 var diskHelpers = map[string]bool{"MkdirSync": true, "WriteFileAtomic": true, "RemoveAll": true, "Discard": true}
 

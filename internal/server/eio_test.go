@@ -293,7 +293,7 @@ func (w *diskWorld) aftermath() (broken []string) {
 				b.kept[int64(len(b.kept))] = "serves"
 			}
 		}
-		if w.watched && (len(w.s.problems(w.broker())) == 0 || !w.s.flushes.everRaised()) {
+		if w.flushFailed() && (len(w.s.problems(w.broker())) == 0 || !w.s.flushes.everRaised()) {
 			w.complain("a flush failed, and health says %q", w.s.problems(w.broker()))
 		}
 	}
@@ -308,7 +308,7 @@ func (w *diskWorld) aftermath() (broken []string) {
 			left{"after a power loss, of the third kind", w.mem.Crash(vfs.Random(3)), true})
 	}
 	ran, err := w.running, w.told("stop", w.stop())
-	if ran && w.watched && err == nil {
+	if ran && w.flushFailed() && err == nil {
 		w.complain("a flush failed, and the stop calls itself clean")
 	}
 	w.mem.SetHook(nil)
@@ -418,7 +418,7 @@ func metadataLife(w *diskWorld) {
 		w.cutBack(r.other)
 		pause(2 * time.Second)
 		names.check(w, r, "in the run itself")
-		if w.watched && !w.fired() {
+		if w.flushFailed() && !w.fired() {
 			w.complain("a flush failed without a fault")
 		}
 		_ = w.told("stop", r.close())
