@@ -226,6 +226,12 @@ func (x *Exporter) settle(e *export, done Object, more bool, err error) {
 	defer x.mu.Unlock()
 	x.stats.InProgress--
 	x.cfg.Metrics.InProgress.Dec()
+	if done.Size > 0 { // recorded, whatever becomes of its source
+		x.stats.Uploads++
+		x.stats.Bytes += done.Size
+		x.cfg.Metrics.Exports.Inc()
+		x.cfg.Metrics.ExportedBytes.Add(float64(done.Size))
+	}
 	switch {
 	case e.gone != nil:
 		e.state = idle
@@ -235,12 +241,6 @@ func (x *Exporter) settle(e *export, done Object, more bool, err error) {
 		e.state = idle
 	case err == nil:
 		e.failures = 0
-		if done.Size > 0 {
-			x.stats.Uploads++
-			x.stats.Bytes += done.Size
-			x.cfg.Metrics.Exports.Inc()
-			x.cfg.Metrics.ExportedBytes.Add(float64(done.Size))
-		}
 		if e.state = idle; more || e.again {
 			x.queueLocked(e)
 		}
