@@ -277,11 +277,15 @@ func TestSubscriptionReconnects(t *testing.T) {
 	b.acked(t, 0, 14)
 	d.Ack()
 	for i := range int64(26) {
+		d := receiveAny(t, s)
 		n := 2
-		if i+14 >= 20 { // may have been here, or not have come
+		if i+14 >= 20 { // may have been here, or not have come; once it has come it is known
 			n = int(b.times(i + 14))
 		}
-		receive(t, s, i+14, n).Ack()
+		if d.Offset != i+14 || d.Deliveries != n {
+			t.Fatalf("got offset %d, handed out %d times; want %d, %d times", d.Offset, d.Deliveries, i+14, n)
+		}
+		d.Ack()
 	}
 	if err := s.Save(patience(t)); err != nil {
 		t.Fatal(err)
@@ -507,13 +511,16 @@ func TestSubscribeFails(t *testing.T) {
 			t.Errorf("%v, want kind %s", err, kind)
 		}
 	}
+	inBubble(t, func(t *testing.T) {
+		b := subscribing(t, 1, Exclusive)
+		b.office.refuse = refusal(codes.Unavailable, KindUnavailable, true)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := b.dial().Subscribe(ctx, "orders", "mail", SubscriptionConfig{}); KindOf(err) != KindTimeout || !strings.Contains(err.Error(), "scripted") {
+			t.Errorf("%v", err)
+		}
+	})
 	b := subscribing(t, 1, Exclusive)
-	b.office.refuse = refusal(codes.Unavailable, KindUnavailable, true)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := b.dial().Subscribe(ctx, "orders", "mail", SubscriptionConfig{}); KindOf(err) != KindTimeout || !strings.Contains(err.Error(), "scripted") {
-		t.Errorf("%v", err)
-	}
 	for name, c := range map[string]SubscriptionConfig{
 		"partition": {Partitions: []int32{-1}}, "twice": {Partitions: []int32{1, 1}}, "filter": {KeyFilters: []string{"["}}, "window": {WindowMessages: -1},
 		"credit": {CreditBytes: -1}, "every": {AckEvery: -1}, "delay": {AckDelay: -1},

@@ -61,6 +61,7 @@ func (r *registrar) DeleteSubscription(_ context.Context, req *leveev1.DeleteSub
 
 func (r *registrar) ListDeadLetters(req *leveev1.ListDeadLettersRequest, rpc grpc.ServerStreamingServer[leveev1.ListDeadLettersResponse]) error {
 	r.got = req
+	ends := r.err // now: who wants no more does not wait for the end of this
 	for i := range r.letters {
 		err := rpc.Send(&leveev1.ListDeadLettersResponse{Letters: []*leveev1.DeadLetter{{
 			Topic: "d", Offset: int64(2 * i), SourcePartition: 1, SourceOffset: 2, Reason: "why", Deliveries: 3, TimeMs: 4,
@@ -70,7 +71,7 @@ func (r *registrar) ListDeadLetters(req *leveev1.ListDeadLettersRequest, rpc grp
 			return err
 		}
 	}
-	return r.err
+	return ends
 }
 
 func (r *registrar) RedriveDeadLetters(req *leveev1.RedriveDeadLettersRequest, rpc grpc.ServerStreamingServer[leveev1.RedriveDeadLettersResponse]) error {

@@ -356,13 +356,16 @@ func TestNewProducerFails(t *testing.T) {
 	if _, err := c.NewProducer(patience(t), "orders", ProducerConfig{}); !errors.As(err, &e) || e.Kind != KindNotFound || e.Details["fact"] != "1" {
 		t.Errorf("%v", err)
 	}
-	b.set(func() { b.onOpen = func() error { return refusal(codes.Unavailable, KindUnavailable, true) } })
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := c.NewProducer(ctx, "orders", ProducerConfig{}); KindOf(err) != KindTimeout || !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "scripted") {
-		t.Errorf("%v", err)
-	}
+	inBubble(t, func(t *testing.T) {
+		b := newBroker(t, 1)
+		b.onOpen = func() error { return refusal(codes.Unavailable, KindUnavailable, true) }
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		if _, err := b.dial().NewProducer(ctx, "orders", ProducerConfig{}); KindOf(err) != KindTimeout || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "scripted") {
+			t.Errorf("%v", err)
+		}
+	})
 	failures := 0
 	b.set(func() {
 		b.onOpen = func() error {
@@ -389,7 +392,10 @@ func TestNewProducerFails(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNobodyThere(t *testing.T) { inBubble(t, testNobodyThere) }
+
+func testNobodyThere(t *testing.T) {
+	t.Helper()
 	c, err := Dial("broker:1", WithDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody there") }))
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
+	"github.com/leveemq/levee/internal/partition"
 	"github.com/leveemq/levee/internal/seglog"
 	"github.com/leveemq/levee/internal/vfs"
 	"github.com/leveemq/levee/record"
@@ -133,7 +134,7 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 	}
 	report := make(chan DrainReport)
 	go func() { report <- r.Drain(context.Background()) }()
-	<-r.Draining()
+	<-r.life.Done() // a moment after Draining: only now a submission is refused instead of waiting for room
 	wantKind(t, submit("x"), fault.Unavailable)
 	r.inFlight.Release(room)
 	wantKind(t, <-late, fault.Unavailable, "stopping")
@@ -148,6 +149,18 @@ func TestDrainWaitsForAnswers(t *testing.T) {
 	}
 }
 
+// closing reports whether a drain has begun to close logs.
+func (r *rig) closing() bool {
+	for _, t := range r.topics.all() {
+		for _, p := range t.parts {
+			if p.Status().State == partition.Closed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func TestDrainWhileOpening(t *testing.T) {
 	r := newRig(t)
 	for i := range 10 {
@@ -160,7 +173,9 @@ func TestDrainWhileOpening(t *testing.T) {
 	<-entered
 	report := make(chan DrainReport)
 	go func() { report <- r.Drain(context.Background()) }()
-	<-r.Draining()
+	for !r.closing() { // until then Drain has not looked at what is opened
+		runtime.Gosched()
+	}
 	close(hold)
 	// Some logs were not opened when the stop began, so the next run must not be told that the crash is dealt with. (The
 	// rest may have been opened since.)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // benchmarks runs one and returns its result; every field the contract lists must be there.
@@ -65,11 +66,14 @@ func TestBenchOfABroker(t *testing.T) {
 	if p.Settings.Topic != "b" || p.Settings.Compression != "lz4" || !p.Settings.Idempotent || p.Records%10 != 0 {
 		t.Errorf("publish: %+v", p)
 	}
-	if c := benchmark(t, env, "consume", "b", "--consumers", "2"); c.Records != 2*p.Records {
+	if c := benchmark(t, env, "consume", "b", "--consumers", "2", "--duration", "1m"); c.Records != 2*p.Records {
 		t.Errorf("two consumers read %d records of %d", c.Records, p.Records)
 	}
-	if e := benchmark(t, env, "e2e", "b", "--publishers", "2", "--consumers", "2", "--rate", "1000", "--duration", "300ms"); e.Records > 2*310 {
-		t.Errorf("e2e: %d records at 1000 a second for 300 ms, twice", e.Records)
+	began := time.Now()
+	e := benchmark(t, env, "e2e", "b", "--publishers", "2", "--consumers", "2", "--rate", "1000", "--duration", "300ms")
+	// A busy machine ends it late. Each publisher sends one record at once.
+	if took := time.Since(began); e.Records > 2*(int64(1000*took.Seconds())+2) {
+		t.Errorf("e2e: %d records at 1000 a second for %v, twice", e.Records, took)
 	}
 	benchmark(t, env, "e2e", "b", "--rate", "0", "--in-flight", "4", "--duration", "100ms")
 

@@ -307,9 +307,9 @@ func TestThroughEveryFault(t *testing.T) {
 				}
 				return false, nil
 			}
-			lost := false
+			var lost atomic.Bool
 			r := start(t, l, store, 2, func(s State) {
-				if lost || s.Confirmed < l.Floor() {
+				if lost.Load() || s.Confirmed < l.Floor() {
 					return
 				}
 				st, err := store.Buffer(testID).Bounds(context.Background())
@@ -324,12 +324,12 @@ func TestThroughEveryFault(t *testing.T) {
 					r.Poke()
 				case 1:
 					if rnd.IntN(4) == 0 {
-						lost = true
+						lost.Store(true)
 						store.Lose(testID)
 					}
 				case 2:
 					if n := l.Last(); n > 0 && rnd.IntN(4) == 0 {
-						lost = true
+						lost.Store(true)
 						store.Lose(testID, uint64(rnd.IntN(int(n)))+1)
 					}
 				case 3:

@@ -34,8 +34,10 @@ type coveredWorld struct {
 	retention seglog.Retention
 }
 
+// newCoveredWorld returns one whose buffer answers at once, so its time-out is far above what a busy machine takes; a test
+// with a time of its own sets another.
 func newCoveredWorld(t *testing.T, mode seglog.Mode) *coveredWorld {
-	return &coveredWorld{world: newWorld(t, mode), mode: mode, buffer: writebuf.NewMem(), policy: Buffer{Timeout: time.Second}}
+	return &coveredWorld{world: newWorld(t, mode), mode: mode, buffer: writebuf.NewMem(), policy: Buffer{Timeout: time.Minute}}
 }
 
 // run is world.run.
@@ -113,15 +115,16 @@ func finds(t *testing.T, p *Partition, from, to int64) {
 func TestNothingCountsBeforeTheBufferHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCoveredWorld(t, seglog.OnCommit)
+		w.policy.Timeout = time.Second
+		var away atomic.Bool
+		w.buffer.Fail = func(string, writebuf.ID) (bool, error) { // set before anything runs that asks it
+			if away.Load() {
+				return false, writebuf.ErrUnavailable
+			}
+			return false, nil
+		}
 		w.run(seglog.CleanStop, func(p *Partition) {
 			fill(t, p, 0, 10)
-			var away atomic.Bool
-			w.buffer.Fail = func(string, writebuf.ID) (bool, error) {
-				if away.Load() {
-					return false, writebuf.ErrUnavailable
-				}
-				return false, nil
-			}
 			away.Store(true)
 			reader, err := p.NewReader(t.Context(), 10)
 			if err != nil {
@@ -171,7 +174,7 @@ func TestNothingCountsBeforeTheBufferHasIt(t *testing.T) {
 func TestGoingOnWithout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCoveredWorld(t, seglog.OnCommit)
-		w.policy.Degrade = true
+		w.policy.Degrade, w.policy.Timeout = true, time.Second
 		var away atomic.Bool
 		w.buffer.Fail = func(string, writebuf.ID) (bool, error) {
 			if away.Load() {
@@ -239,7 +242,7 @@ func (r refusing) Propose(ctx context.Context, c meta.Command) (meta.Result, err
 func TestNotedBeforeItIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCoveredWorld(t, seglog.OnCommit)
-		w.policy.Degrade = true
+		w.policy.Degrade, w.policy.Timeout = true, time.Second
 		var away, refuse atomic.Bool
 		w.world.store = refusing{w.meta, &refuse}
 		w.buffer.Fail = func(string, writebuf.ID) (bool, error) {
@@ -271,9 +274,10 @@ func TestNotedBeforeItIsAcknowledged(t *testing.T) {
 func TestClosingExportsNothing(t *testing.T) {
 	w := newCoveredWorld(t, seglog.OnCommit)
 	w.objects = objstore.NewMem()
-	w.policy.Timeout = 100 * time.Millisecond
+	ctx, refused := context.WithCancel(t.Context())
 	w.buffer.Fail = func(op string, _ writebuf.ID) (bool, error) {
 		if op == "append" {
+			refused() // it is in the log: nobody need wait for the time-out
 			return false, writebuf.ErrUnavailable
 		}
 		return false, nil
@@ -282,7 +286,9 @@ func TestClosingExportsNothing(t *testing.T) {
 		if err := p.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = p.Append(t.Context(), batch(t, "not confirmed"))
+		if _, err := p.Append(ctx, batch(t, "not confirmed")); fault.KindOf(err) != fault.OutcomeUnknown {
+			t.Fatal(err)
+		}
 		if sealed, err := p.log.Load().SealOlder(t.Context(), -time.Hour); err != nil || !sealed {
 			t.Fatal(sealed, err)
 		}
@@ -392,22 +398,29 @@ func TestLossIsAccepted(t *testing.T) {
 		"forgot while it was used": func(w *coveredWorld) {
 			var armed atomic.Bool
 			told := false
+			ctx, refused := context.WithCancel(context.Background())
 			w.buffer.Fail = func(op string, _ writebuf.ID) (bool, error) { // and the broker dies before it is filled again
 				if told = armed.Load() && (told || op == "fence"); told && op == "append" {
+					refused()
 					return false, writebuf.ErrUnavailable
 				}
 				return false, nil
 			}
-			w.policy.Timeout = 50 * time.Millisecond
 			w.run(seglog.CleanStop, func(p *Partition) {
 				if err := p.Ready(context.Background()); err != nil {
 					w.t.Fatal(err)
 				}
+				// What is joined with the buffer only after it was emptied fills it before it is to fail.
+				if err := p.cover.Load().mirror.Wait(context.Background(), 400); err != nil {
+					w.t.Fatal(err)
+				}
 				w.buffer.Lose(w.id())
 				armed.Store(true)
-				_, _ = p.Append(context.Background(), batch(w.t, "x"))
+				if _, err := p.Append(ctx, batch(w.t, "x")); fault.KindOf(err) != fault.OutcomeUnknown {
+					w.t.Fatal(err)
+				}
 			})
-			w.buffer.Fail, w.policy.Timeout = nil, time.Second
+			w.buffer.Fail = nil
 		},
 		"it may have gone on without": func(w *coveredWorld) { w.policy.Degrade = true },
 		"the buffer is new here":      func(w *coveredWorld) { w.buffer = writebuf.NewMem() },

@@ -30,6 +30,7 @@ func (s slowly) Propose(ctx context.Context, c meta.Command) (meta.Result, error
 func TestForgottenWhileItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCoveredWorld(t, seglog.OnCommit)
+		w.policy.Timeout = time.Second
 		var lost, filling atomic.Bool
 		w.buffer.Fail = func(op string, _ writebuf.ID) (bool, error) {
 			if op == "append" && filling.Load() {

@@ -30,7 +30,8 @@ type returningWorld struct {
 func newReturningWorld(t *testing.T, mode seglog.Mode, n int64, bare bool, spoil func(w *coveredWorld)) *returningWorld {
 	t.Helper()
 	w := &returningWorld{coveredWorld: newCoveredWorld(t, mode)}
-	if w.objects = objstore.NewMem(); bare {
+	store := &refusingStore{Store: objstore.NewMem(), tried: make(chan struct{}, 1)}
+	if w.objects = store; bare {
 		w.buffer = nil
 	}
 	w.run(seglog.CleanStop, func(p *Partition) {
@@ -38,8 +39,10 @@ func newReturningWorld(t *testing.T, mode seglog.Mode, n int64, bare bool, spoil
 		if at := exportAll(t, w.world, p); at == 0 || at == n/2 {
 			t.Fatalf("exported below %d", at)
 		}
+		store.on.Store(true) // what follows is nowhere else
 		fill(t, p, n/2, n)
 	})
+	store.on.Store(false)
 	w.entry = w.coveredWorld.entry()
 	if spoil != nil {
 		spoil(w.coveredWorld)

@@ -59,8 +59,12 @@ func TestSwitchedOnAgain(t *testing.T) {
 	w.without = false
 	w.run(seglog.CleanStop, func(p *Partition) {
 		fill(t, p, 60, 80)
-		for c := w.meta.View().Custody(w.topic.ID, 0); c != nil && c.Uncovered != nil; c = w.meta.View().Custody(w.topic.ID, 0) {
-			<-w.meta.Changed()
+		for {
+			changed := w.meta.Changed() // before the look: a change right after it must not be missed
+			if c := w.meta.View().Custody(w.topic.ID, 0); c == nil || c.Uncovered == nil {
+				break
+			}
+			<-changed
 		}
 	})
 	w.loseDirectory()

@@ -215,11 +215,13 @@ func randomReads(t *testing.T, seed uint64) {
 		t.Errorf("%d readers; the log begins at %d of %d", read, first, m.end)
 	}
 	merged := 0
+	m.s.mu.Lock() // an export may be under way still
 	for _, c := range m.s.commands {
 		if _, ok := c.(meta.MergeObjects); ok {
 			merged++
 		}
 	}
+	m.s.mu.Unlock()
 	if m.merging != (merged > 3) {
 		t.Errorf("objects were merged %d times", merged)
 	}

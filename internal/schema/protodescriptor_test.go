@@ -202,7 +202,7 @@ func TestInvalidDescriptor(t *testing.T) {
 		if fault.KindOf(err) != fault.InvalidArgument || fault.DetailsOf(err)["reason"] != ReasonInvalid || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %.500v, want %s", c.name, err, c.want)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s took %v", c.name, took)
 		}
 	}

@@ -124,7 +124,7 @@ func TestInvalid(t *testing.T) {
 		if fault.KindOf(err) != fault.InvalidArgument || fault.DetailsOf(err)["reason"] != ReasonInvalid || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s took %v", c.name, took)
 		}
 	}

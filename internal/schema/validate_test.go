@@ -192,7 +192,7 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s: %.300v, want %q", c.name, err, c.want)
 		}
 		took := time.Since(start)
-		if took > 10*time.Second {
+		if took > time.Minute { // what would take for ever does not end by then either, and a slow machine is done with the others
 			t.Errorf("%s took %v", c.name, took)
 		}
 		t.Logf("%s: %v", c.name, took)

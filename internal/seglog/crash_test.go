@@ -269,8 +269,10 @@ func (f *life) setMode(m Mode) {
 	if err := f.l.SetMode(context.Background(), m, 0); err != nil {
 		f.t.Fatal(err)
 	}
-	f.note(func(b *ledger) { b.mode, b.durable = m, b.acked })
-	f.cfg.Mode = m
+	f.note(func(b *ledger) {
+		b.mode, b.durable = m, b.acked
+		f.cfg.Mode = m // in here: the timer's mark may try a crash meanwhile, which reads it
+	})
 }
 
 func (f *life) retain(bytes int64) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
@@ -62,6 +63,10 @@ func TestReadersStopAtWhatWasFlushed(t *testing.T) {
 
 // TestTornMarkKeepsTheOneBefore tears the write of a mark at every byte: the one before it still counts.
 func TestTornMarkKeepsTheOneBefore(t *testing.T) {
+	synctest.Test(t, testTornMarkKeepsTheOneBefore) // no time passes, so no timer writes the mark first
+}
+
+func testTornMarkKeepsTheOneBefore(t *testing.T) {
 	for n := range 64 {
 		fs := vfs.NewMem()
 		cfg := testConfig(fs)
@@ -92,6 +97,10 @@ func TestTornMarkKeepsTheOneBefore(t *testing.T) {
 // TestMarkThatFailedIsLoweredAllTheSame fails the flush of a mark, whose bytes may reach the device later, and removes
 // what it claims.
 func TestMarkThatFailedIsLoweredAllTheSame(t *testing.T) {
+	synctest.Test(t, testMarkThatFailedIsLoweredAllTheSame) // no timer does before the test
+}
+
+func testMarkThatFailedIsLoweredAllTheSame(t *testing.T) {
 	for _, kind := range []vfs.OpKind{vfs.OpSync, vfs.OpSyncDir} {
 		fs := vfs.NewMem()
 		l, cfg := fourSegments(t, fs)
@@ -121,6 +130,10 @@ func TestMarkThatFailedIsLoweredAllTheSame(t *testing.T) {
 // TestTrimGoesOnWhereItFailed fails each removal of a trim once: the segment that could not be removed goes before the
 // next one, so that no crash finds a gap.
 func TestTrimGoesOnWhereItFailed(t *testing.T) {
+	synctest.Test(t, testTrimGoesOnWhereItFailed) // no time passes, so it is not a mark of the timer that fails
+}
+
+func testTrimGoesOnWhereItFailed(t *testing.T) {
 	for _, kind := range []vfs.OpKind{vfs.OpRemove, vfs.OpSyncDir} {
 		fs := vfs.NewMem()
 		l, cfg := fourSegments(t, fs)

@@ -54,7 +54,7 @@ func oneFrame(t *testing.T, store writebuf.Store) error {
 // TestBufferAway: a broker starts without its write buffer, says so, and takes it back when it comes.
 func TestBufferAway(t *testing.T) {
 	addr := freeAddress(t)
-	r := up(t, settings(t, usedDir(t), map[string]string{"valkey.mode": "single", "valkey.addresses": addr, "valkey.timeout": "100ms"}))
+	r := up(t, settings(t, usedDir(t), map[string]string{"valkey.mode": "single", "valkey.addresses": addr, "valkey.timeout": "5s"})) // its scripts are slow under the race detector; where nobody listens is told at once
 	if r.buffer == nil || r.buffer.Timeout != 5*time.Second || r.buffer.Degrade {
 		t.Errorf("%+v", r.buffer)
 	}
@@ -65,7 +65,7 @@ func TestBufferAway(t *testing.T) {
 	if !until(func() bool { return told("the write buffer does not answer, and nothing is acknowledged") }) {
 		t.Error("readyz does not say that the write buffer is away")
 	}
-	if !strings.Contains(r.lines.String(), "the write buffer does not answer") {
+	if !until(func() bool { return strings.Contains(r.lines.String(), "the write buffer does not answer") }) { // after readyz
 		t.Error("the log does not say that the write buffer is away")
 	}
 	if err := oneFrame(t, r.buffer.Store); !errors.Is(err, writebuf.ErrUnavailable) {
@@ -138,7 +138,7 @@ func TestBufferSettings(t *testing.T) {
 		m := map[string]string{
 			"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.tls": "true", "valkey.ca_file": filepath.Join(dir, "ca.pem"), "valkey.cert_file": mine, "valkey.key_file": mineKey,
 			"valkey.username": "levee", "valkey.password": "hush", "valkey.prefix": "mine", "valkey.database": "3", "valkey.on_failure": "degrade",
-			"valkey.confirm_timeout": "7s", "valkey.keep_segments": "9",
+			"valkey.confirm_timeout": "7s", "valkey.keep_segments": "9", "valkey.timeout": "5s",
 		}
 		for k, v := range changes {
 			m[k] = v

@@ -30,7 +30,7 @@ func (r *running) stateOf(t *testing.T, topic string) string {
 // Once the write buffer answers, everything does.
 func TestStartWithoutItsBuffer(t *testing.T) {
 	mini := miniredis.RunT(t)
-	dir, changes := t.TempDir(), map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "2s", "storage.retention_check": "100ms"}
+	dir, changes := t.TempDir(), map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "5s", "storage.retention_check": "100ms"}
 	r := up(t, settings(t, dir, changes))
 	createTopic(t, r.broker.Load(), "kept", "on_commit")
 	if _, err := r.broker.Load().CreateTopic(t.Context(), broker.TopicSpec{Name: "news", Dispatch: meta.NonReliable}); err != nil {

@@ -14,7 +14,7 @@ import (
 // With a prefix of its own the second one founds its cluster.
 func TestTwoClustersInOneWriteBuffer(t *testing.T) {
 	mini := miniredis.RunT(t)
-	changes := map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "2s"}
+	changes := map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "5s"}
 	first := up(t, settings(t, t.TempDir(), changes))
 	createTopic(t, first.broker.Load(), "a", "on_commit")
 

@@ -38,7 +38,7 @@ func tell(t *testing.T, addr string, args ...string) string {
 // serves what came before it, and says in /readyz and in the log what may be missing and what to do, until it is restarted.
 func TestHoleInTheMetadata(t *testing.T) {
 	mini := miniredis.RunT(t)
-	changes := map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "2s"}
+	changes := map[string]string{"valkey.mode": "single", "valkey.addresses": mini.Addr(), "valkey.timeout": "5s"}
 	r := up(t, settings(t, t.TempDir(), changes))
 	at := map[string]uint64{}
 	for _, topic := range []string{"a", "b", "c"} {

@@ -77,13 +77,13 @@ func moveSubscriptions(s *site) {
 			t.Error(err)
 		}
 	}, by(saveOK, 1), by(saveFailed, 0), by("levee_subscription_cursors_saved_total", 1))
-	m.during("one that fails, and is repeated a second later", func() {
+	m.during("one that fails, and is repeated a second later", func() { // and fails again, where healing the disk takes as long
 		d.fail(vfs.ErrNoSpace, where{vfs.OpWrite, "/" + logDir + "/"})
 		if err := c.Save(t.Context()); err == nil {
 			t.Error("saved")
 		}
 		d.heal()
-	}, by(saveOK, 1), by(saveFailed, 1), by("levee_subscription_cursors_saved_total", 1))
+	}, by(saveOK, 1), atLeast(saveFailed, 1), by("levee_subscription_cursors_saved_total", 1))
 	m.during("two of three acknowledged, one given back", func() {
 		settle(t, c, broker.Settlement{Below: 1})
 		settle(t, c, broker.Settlement{Below: -1, Acks: []broker.Range{{From: 1, To: 1}}})

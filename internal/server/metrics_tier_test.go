@@ -70,7 +70,10 @@ func moveTiers(s *site) {
 		until(func() bool { return m.value("levee_storage_metadata_lag_seconds") == 0 })
 	}, atLeast("levee_storage_metadata_lag_seconds", -0.0001), atLeast(lag, -1000), atLeast(held, -1000), atLeast(exposed, -1000), atLeast(lagAge, -0.001), atLeast(exposedAge, -0.001))
 	m.during("copies", func() { send(4, 20) }, atLeast(exports, 4), atLeast("levee_storage_exported_bytes_total", 4*60<<10), atLeast("levee_storage_export_duration_seconds", 4))
-	until(func() bool { return m.value(exporting) == 0 && m.value(lag) == 0 })
+	until(func() bool { // nothing is left to seal by its age either, whose copy would be under way already
+		dsc, err := m.broker.Load().DescribeTopic(t.Context(), "a")
+		return err == nil && dsc.Parts[0].ExposedBytes == 0 && m.value(exporting) == 0
+	})
 	reached, release := d.hold(t, where{vfs.OpRead, "/topics/"})
 	m.during("one that waits for the disk", func() { send(24, 4); <-reached }, by(exporting, 1))
 	m.during("its end", release, by(exporting, -1))

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leveemq/levee/internal/fault"
@@ -57,31 +58,33 @@ func TestAStaleOwnerDeletesNothing(t *testing.T) {
 // What the write buffer lacks is not taken as noted where the copy of the note will never be made, because the data was taken
 // over: who noted it hears that, at once.
 func TestANoteOfAStaleOwnerFails(t *testing.T) {
-	place := metatier.Place{Store: objstore.NewMem(), Cluster: "c"}
-	theirs := metatier.Owner{Claim: metatier.ID{2}, Run: metatier.ID{2}, Write: metatier.ID{2}, Broker: "1", Who: "b:/data", Epoch: 2, Before: "broker 1 at a:/data"}
-	record, err := theirs.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := place.Store.PutIfAbsent(t.Context(), place.Key(), objstore.Bytes(record)); err != nil {
-		t.Fatal(err)
-	}
-	k := metatier.NewKeeper(metatier.KeeperConfig{Place: place, Claim: metatier.ID{1}})
-	var keeper atomic.Pointer[metatier.Keeper]
-	keeper.Store(k)
-	m := metaStore{keeper: &keeper, log: slog.New(slog.DiscardHandler)}
-	note := meta.SetUncovered{From: 5}
-	if err := m.copied(t.Context(), note, 7); err != nil {
-		t.Errorf("a store that did not answer in time: %v", err)
-	}
-	if err := k.Check(t.Context()); fault.KindOf(err) != fault.Fenced {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if err := m.copied(t.Context(), note, 7); fault.KindOf(err) != fault.Fenced {
-		t.Errorf("taken over: %v", err)
-	}
-	if took := time.Since(began); took > copyPatience/2 {
-		t.Errorf("that took %s", took)
-	}
+	synctest.Test(t, func(t *testing.T) { // it measures time
+		place := metatier.Place{Store: objstore.NewMem(), Cluster: "c"}
+		theirs := metatier.Owner{Claim: metatier.ID{2}, Run: metatier.ID{2}, Write: metatier.ID{2}, Broker: "1", Who: "b:/data", Epoch: 2, Before: "broker 1 at a:/data"}
+		record, err := theirs.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Store.PutIfAbsent(t.Context(), place.Key(), objstore.Bytes(record)); err != nil {
+			t.Fatal(err)
+		}
+		k := metatier.NewKeeper(metatier.KeeperConfig{Place: place, Claim: metatier.ID{1}})
+		var keeper atomic.Pointer[metatier.Keeper]
+		keeper.Store(k)
+		m := metaStore{keeper: &keeper, log: slog.New(slog.DiscardHandler)}
+		note := meta.SetUncovered{From: 5}
+		if err := m.copied(t.Context(), note, 7); err != nil {
+			t.Errorf("a store that did not answer in time: %v", err)
+		}
+		if err := k.Check(t.Context()); fault.KindOf(err) != fault.Fenced {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := m.copied(t.Context(), note, 7); fault.KindOf(err) != fault.Fenced {
+			t.Errorf("taken over: %v", err)
+		}
+		if took := time.Since(began); took > copyPatience/2 {
+			t.Errorf("that took %s", took)
+		}
+	})
 }

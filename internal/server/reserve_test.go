@@ -256,12 +256,8 @@ func TestTopicsLeaveTheReserve(t *testing.T) {
 		t.Errorf("publishes took the metadata's room: %d bytes of %d are left", now, left)
 	}
 	disk.full.Store(false)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); r.reserve.full(); <-tick.C {
-		if time.Since(began) > reserveEvery {
-			t.Fatal("there is room, and nobody tries again")
-		}
+	if !until(func() bool { return !r.reserve.full() }) {
+		t.Fatal("there is room, and nobody tries again")
 	}
 	publish(t, b, "orders", "with room")
 }

@@ -121,6 +121,7 @@ func TestJoinDuringAScan(t *testing.T) {
 			}
 			close(held)
 			b.within(10*time.Second, c, "0=late")
+			synctest.Wait() // the feed looks once more whether there is something behind it
 			n = b.log.reads - n
 		})
 		return n

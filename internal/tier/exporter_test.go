@@ -222,7 +222,11 @@ func TestExporterForgetsAndStops(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newTestStore()
 			x := newTestExporter(t, store, ExporterConfig{Parallel: 1, BytesPerSec: 1})
-			running, queued, waiting := newTestSource(t, rng, 1, 1), newTestSource(t, rng, 2, 1), newTestSource(t, rng, 3, 1)
+			l := newTestLog(t, rng)
+			l.plain, l.place.Partition = true, 1
+			l.seal(50, 50) // the first bytes that are read pass at once: this is more than these for certain
+			running := &testSource{name: "default/t", place: l.place, segments: l.of}
+			queued, waiting := newTestSource(t, rng, 2, 1), newTestSource(t, rng, 3, 1)
 			waiting.segments[0].Next++ // not what the file says
 			x.Wake(waiting)
 			synctest.Wait()
@@ -292,11 +296,11 @@ func TestExporterMissesNoWake(t *testing.T) {
 		s.next = func() { <-said }
 		x.Wake(s)
 		synctest.Wait()
-		x.Wake(s)
-		close(said)
 		s.mu.Lock()
 		s.segments, s.next = later, nil
 		s.mu.Unlock()
+		x.Wake(s)
+		close(said)
 		synctest.Wait()
 		if len(s.objects()) != 1 {
 			t.Error("not exported")

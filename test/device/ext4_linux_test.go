@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,20 +94,41 @@ func TestBoot(t *testing.T) {
 	}
 }
 
-// nothingLeft fails the test where a loop device has a file below dir, or something is mounted there.
+// nothingLeft fails the test where a loop device has a file below dir, or something is mounted there. A device lets go of its
+// file with its last user, and that may be another process for a moment: one that looks for a free device.
 func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(20 * time.Second); ; {
+		left := leftovers(t, dir)
+		if left == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Errorf("below %s there is still:\n%s", dir, left)
+			return
+		}
+	}
+}
+
+// leftovers names the loop devices that have a file below dir, and what is mounted there.
+func leftovers(t *testing.T, dir string) (left string) {
 	t.Helper()
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, name := range files {
 		if back, err := os.ReadFile(name); err == nil && strings.HasPrefix(string(back), dir) {
-			t.Errorf("%s is still under %s", back, name)
+			left += string(back) + " under " + name + "\n"
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	must(t, err)
 	if strings.Contains(string(mounts), dir) {
-		t.Errorf("something is still mounted below %s:\n%s", dir, mounts)
+		left += string(mounts)
 	}
+	return left
 }
 
 func TestNothingIsLeft(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leveemq/levee/client"
 	"github.com/leveemq/levee/test/proc"
+	"github.com/leveemq/levee/test/servers"
 )
 
 // What the metadata of a broker is found again from.
@@ -35,14 +36,8 @@ func redisServer(t *testing.T, dir string) string {
 	if err != nil {
 		t.Skip("there is no redis-server")
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := servers.FreePort(t)
+	_, port, _ := net.SplitHostPort(addr)
 	c := exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "yes")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -51,7 +46,7 @@ func redisServer(t *testing.T, dir string) string {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	})
-	return "127.0.0.1:" + port
+	return addr
 }
 
 // A broker that is killed and whose directory is deleted finds topics, namespaces, subscriptions, cursors and schemas

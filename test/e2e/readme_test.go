@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leveemq/levee/test/servers"
 )
 
 // patience bounds each step; the first one compiles the broker.
@@ -35,7 +36,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	dir := copyRepository(t)
-	grpc, web := freePort(t), freePort(t)
+	grpc, web := servers.FreePort(t), servers.FreePort(t)
 	env := environment(map[string]string{
 		"LEVEE_ADDR":        grpc,
 		"LEVEE_LISTEN_GRPC": grpc,
@@ -53,7 +54,8 @@ func TestReadme(t *testing.T) {
 	defer first.stop()
 	second := []string{"set -eu"} // variables set in one block hold in those that follow
 	for _, b := range blocks {
-		code := strings.ReplaceAll(b[1], "127.0.0.1:9040", web)
+		// Files are this test's own, and a second without a record is no end on a busy machine.
+		code := strings.NewReplacer("127.0.0.1:9040", web, "/tmp/levee-orders", filepath.Join(dir, "levee-orders"), "--timeout 1s", "--timeout 10s").Replace(b[1])
 		if strings.TrimSpace(code) == "make run" {
 			first.start(web)
 			continue
@@ -178,17 +180,6 @@ func environment(set map[string]string) []string {
 		env = append(env, k+"="+v)
 	}
 	return env
-}
-
-// freePort returns a loopback address that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // copyRepository copies what is, or is about to be, under version control into a directory of its own.

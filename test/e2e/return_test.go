@@ -27,7 +27,7 @@ func TestDirectoryComesBack(t *testing.T) {
 		x.create(name, client.Settings{})
 	}
 	x.publish("first", 0, n/2)
-	x.Await("the log to be copied", func() bool { return x.objects() > 0 })
+	x.Await("the log to be copied", func() bool { return x.copiedBelow("first") > 0 })
 	x.Terminate()
 	x.Wait()
 	x.env["LEVEE_STORAGE_SEAL_AGE"] = "10m" // what comes now is in the log alone
@@ -84,6 +84,10 @@ func TestDirectoryComesBack(t *testing.T) {
 
 	// What was given up does not come back.
 	older := old + "er"
+	// The next one knows what came back from the copy of the metadata alone, which is made a while later.
+	x.Await("done with the copy of the metadata", func() bool {
+		return strings.Contains(string(x.http("GET", "/metrics", "", nil).body), "levee_storage_metadata_lag_seconds 0\n")
+	})
 	x.lose(older)
 	if r := x.levee(nil, "partition", "recover", "first", "--from", old); r.Code != 1 || !strings.Contains(r.Stderr, "is not what default/first/0 waits for") {
 		t.Errorf("of the broker before: %+v", r)

@@ -50,8 +50,7 @@ func TestS3ThatDiesAndComesBack(t *testing.T) {
 
 	// It dies while copies are made.
 	x.publish("history", n, n/2)
-	before := x.objects()
-	x.Await("another copy", func() bool { return x.objects() > before })
+	x.Await("another copy", func() bool { return x.copiedBelow("history") > n })
 	bucket.Kill()
 	x.publish("history", n+n/2, n/2)
 	if size := x.inLog("history"); size < n/2*200 {

@@ -86,7 +86,7 @@ type S3Server struct {
 // StartS3 is S3 with a server that can be away.
 func StartS3(t testing.TB, bucket string) *S3Server {
 	t.Helper()
-	data, addr := proc.Dir(t), freePort(t)
+	data, addr := proc.Dir(t), FreePort(t)
 	if err := os.Mkdir(filepath.Join(data, bucket), 0o700); err != nil {
 		t.Fatal(err)
 	}

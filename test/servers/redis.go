@@ -33,7 +33,7 @@ type Redis struct {
 // test where there is none.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	addr := freePort(t)
+	addr := FreePort(t)
 	r := startRedis(t, addr, append([]string{"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)...)
 	r.chosen = args
 	return r
@@ -126,7 +126,7 @@ func (r *Redis) Sentinel(name string) *Redis {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	s := startRedis(r.t, freePort(r.t), conf, "--sentinel")
+	s := startRedis(r.t, FreePort(r.t), conf, "--sentinel")
 	s.knowsReplica(name)
 	return s
 }
@@ -173,7 +173,7 @@ func (r *Redis) Try(args ...string) (string, error) { return AskRedis(r.Addr, ar
 // AskRedis sends a command to a server at an address, on a connection of its own, and returns its answer; of a list, its
 // elements in lines.
 func AskRedis(addr string, args ...string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, time.Second)
+	c, err := net.DialTimeout("tcp", addr, 10*time.Second) // whoever is there answers at once: only a stalled machine takes long
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,8 @@ package servers
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -108,7 +110,7 @@ func start(t testing.TB, command, path string, args func(addr, port string) []st
 	t.Helper()
 	var said string
 	for range 3 {
-		addr := freePort(t)
+		addr := FreePort(t)
 		_, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			t.Fatal(err)
@@ -134,14 +136,19 @@ func start(t testing.TB, command, path string, args func(addr, port string) []st
 	return ""
 }
 
-func freePort(t testing.TB) string {
+// FreePort returns a loopback address that was free a moment ago. It is below the ports that systems give to whoever asks for
+// any: none of those that other tests get meanwhile is this one, however long it takes until it is used, or used again.
+func FreePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20_000+rand.N(12_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 type server struct {

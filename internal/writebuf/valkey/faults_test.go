@@ -192,11 +192,12 @@ func TestClientKilled(t *testing.T) {
 func TestReplicaGone(t *testing.T) {
 	srv := start(t)
 	r := srv.replica()
-	b := srv.open(replicas(1)).Buffer(writebuftest.ID())
-	want(t, "append", b.Append(t.Context(), batch(1, 1, 1, 5)), nil)
+	brief := func(c *Config) { c.Timeout = time.Second }
+	b := srv.open(replicas(1), brief).Buffer(writebuftest.ID())
+	untilOK(t, b, batch(1, 1, 1, 5))
 	r.cmd.Process.Signal(syscall.SIGSTOP)
 	want(t, "append", b.Append(t.Context(), batch(1, 1, 6, 9)), writebuf.ErrUnconfirmed)
-	other := srv.open(replicas(1)).Buffer(b.(*buffer).id)
+	other := srv.open(replicas(1), brief).Buffer(b.(*buffer).id)
 	want(t, "the same on a new connection", other.Append(t.Context(), batch(1, 1, 6, 9)), writebuf.ErrUnconfirmed)
 	_, err := other.Fence(t.Context(), 2)
 	want(t, "fence", err, writebuf.ErrUnconfirmed)
@@ -205,7 +206,7 @@ func TestReplicaGone(t *testing.T) {
 	untilOK(t, other, batch(2, 1, 6, 10))
 	r.kill()
 	want(t, "append", other.Append(t.Context(), batch(2, 1, 11, 12)), writebuf.ErrUnconfirmed)
-	two := srv.open(replicas(2)).Buffer(b.(*buffer).id)
+	two := srv.open(replicas(2), brief).Buffer(b.(*buffer).id)
 	srv.replica()
 	want(t, "one of two replicas", two.Append(t.Context(), batch(2, 1, 11, 12)), writebuf.ErrUnconfirmed)
 	untilOK(t, other, batch(2, 1, 11, 12))
@@ -243,7 +244,7 @@ func TestServerSlow(t *testing.T) {
 	srv := start(t)
 	st := srv.open(func(c *Config) { c.Timeout = 100 * time.Millisecond })
 	b := st.Buffer(writebuftest.ID())
-	want(t, "append", b.Append(t.Context(), batch(1, 1, 1, 5)), nil)
+	untilOK(t, b, batch(1, 1, 1, 5)) // the time is short for a slow machine, too
 	srv.cmd.Process.Signal(syscall.SIGSTOP)
 	begin := time.Now()
 	want(t, "append", b.Append(t.Context(), batch(1, 1, 6, 9)), writebuf.ErrOutcomeUnknown)
@@ -254,7 +255,7 @@ func TestServerSlow(t *testing.T) {
 	}
 	srv.cmd.Process.Signal(syscall.SIGCONT)
 	untilOK(t, b, batch(1, 1, 6, 9))
-	holds(t, b, 1, 9)
+	holds(t, srv.open().Buffer(b.(*buffer).id), 1, 9)
 }
 
 // TestClosedWhileSubmitting: every batch is answered, those that never left the queue too.

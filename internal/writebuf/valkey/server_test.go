@@ -135,7 +135,8 @@ func inBothManners(t *testing.T, test func(t *testing.T, srv *server), args ...s
 
 func openAt(t testing.TB, addr string, change ...func(*Config)) *Store {
 	t.Helper()
-	cfg := Config{Addresses: []string{addr}, Timeout: 500 * time.Millisecond}
+	// What is to succeed has a time that a slow machine does not use up; what is to run out of it has one of its own.
+	cfg := Config{Addresses: []string{addr}, Timeout: 3 * time.Second}
 	for _, c := range change {
 		c(&cfg)
 	}

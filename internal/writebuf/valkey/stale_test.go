@@ -189,7 +189,7 @@ func TestManyQuestions(t *testing.T) {
 	srv := start(t)
 	const lag = 100 * time.Millisecond
 	b := srv.open(func(c *Config) {
-		c.Timeout = 2 * lag
+		c.Timeout = 5 * lag // a question may take twice that, and the last one waits for longer
 		c.Dial = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			conn, err := d.DialContext(ctx, "tcp", address)
 			return &late{Conn: conn, by: lag}, err

@@ -78,7 +78,10 @@ func (c *Client) Consumer(ctx context.Context, cfg ConsumerConfig) (*Consumer, e
 }
 
 // ID returns the id that the broker gave the consumer of a topic or partition.
-func (c *Consumer) ID(topic string) uint64 { return c.parts[topic].id }
+func (c *Consumer) ID(topic string) uint64 {
+	_, id := c.parts[topic].at()
+	return id
+}
 
 // Err says why nothing more comes.
 func (c *Consumer) Err() error {
@@ -100,7 +103,8 @@ func (c *Consumer) Ack(ctx context.Context, m *api.StreamMessage) error {
 	if tc == nil {
 		return fmt.Errorf("message %v is of no topic that was subscribed to", m.MsgId)
 	}
-	resp, err := api.NewConsumerServiceClient(tc.conn).Ack(ctx, &api.AckRequest{RequestId: m.RequestId, MsgId: m.MsgId, SubscriptionName: c.cfg.Subscription})
+	conn, _ := tc.at()
+	resp, err := api.NewConsumerServiceClient(conn).Ack(ctx, &api.AckRequest{RequestId: m.RequestId, MsgId: m.MsgId, SubscriptionName: c.cfg.Subscription})
 	if err == nil && resp.RequestId != m.RequestId {
 		err = fmt.Errorf("ack %d was answered as %d", m.RequestId, resp.RequestId)
 	}
@@ -113,7 +117,8 @@ func (c *Consumer) Nack(ctx context.Context, m *api.StreamMessage, delayMs *uint
 	if tc == nil {
 		return fmt.Errorf("message %v is of no topic that was subscribed to", m.MsgId)
 	}
-	_, err := api.NewConsumerServiceClient(tc.conn).Nack(ctx, &api.NackRequest{
+	conn, _ := tc.at()
+	_, err := api.NewConsumerServiceClient(conn).Nack(ctx, &api.NackRequest{
 		RequestId: m.RequestId, MsgId: m.MsgId, SubscriptionName: c.cfg.Subscription, DelayMs: delayMs, Reason: &reason,
 	})
 	return err
@@ -128,9 +133,18 @@ type topicConsumer struct {
 	out   chan<- *api.StreamMessage
 
 	addr   string
-	conn   *grpc.ClientConn
-	id     uint64
 	closed atomic.Bool // the broker said CLOSE
+
+	mu   sync.Mutex
+	conn *grpc.ClientConn // guarded by mu; it subscribes again while others acknowledge
+	id   uint64           // guarded by mu
+}
+
+// at returns where it is subscribed, and as whom.
+func (t *topicConsumer) at() (*grpc.ClientConn, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conn, t.id
 }
 
 func (t *topicConsumer) subscribe(ctx context.Context) error {
@@ -140,6 +154,8 @@ func (t *topicConsumer) subscribe(ctx context.Context) error {
 			SubscriptionType: t.cfg.Type, KeyFilters: t.cfg.Filters,
 		})
 		if err == nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
 			t.conn, t.id = conn, resp.ConsumerId
 		}
 		return err
@@ -151,7 +167,8 @@ func (t *topicConsumer) subscribe(ctx context.Context) error {
 	if t.cfg.Subscribed != nil {
 		t.cfg.Subscribed()
 	}
-	t.c.check(t.life, t.conn, api.HealthCheckRequest_Consumer, t.id, func() {
+	conn, id := t.at()
+	t.c.check(t.life, conn, api.HealthCheckRequest_Consumer, id, func() {
 		if t.cfg.Told != nil {
 			t.cfg.Told()
 		}
@@ -182,7 +199,8 @@ func (t *topicConsumer) run(ctx context.Context) error {
 }
 
 func (t *topicConsumer) receive(ctx context.Context) error {
-	stream, err := api.NewConsumerServiceClient(t.conn).ReceiveMessages(ctx, &api.ReceiveRequest{RequestId: t.c.requests.Add(1), ConsumerId: t.id})
+	conn, id := t.at()
+	stream, err := api.NewConsumerServiceClient(conn).ReceiveMessages(ctx, &api.ReceiveRequest{RequestId: t.c.requests.Add(1), ConsumerId: id})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package buffer
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/leveemq/levee/client"
 	"github.com/leveemq/levee/test/faults"
@@ -18,8 +17,7 @@ func TestDegrade(t *testing.T) {
 		r.strike("away", func() {
 			r.server.Pause()
 			defer r.server.Continue()
-			<-time.After(300 * time.Millisecond)
-			hit := r.load.After(100)
+			hit := r.load.After(underWay) // more than may have been confirmed before
 			faults.Await(t, hit, "acknowledgements without the write buffer")
 			if !slices.ContainsFunc(r.states(), func(p client.Partition) bool { return p.Uncovered != nil }) {
 				t.Error("the broker acknowledges without the write buffer, and does not say so")

@@ -23,7 +23,7 @@ func TestReject(t *testing.T) {
 		{"killed for long", []string{"--appendonly", "yes", "--appendfsync", "always"}, func(r *rig) { r.server.Kill(); r.silent(1500 * time.Millisecond); r.server.Start() }},
 		{"restarted empty", nil, func(r *rig) { r.server.Kill(); r.server.Start() }},
 		{"stopped", nil, func(r *rig) { r.server.Pause(); r.silent(1500 * time.Millisecond); r.server.Continue() }},
-		{"late answers", nil, func(r *rig) { r.relay.Delay(250 * time.Millisecond); r.silent(time.Second); r.relay.Delay(0) }},
+		{"late answers", nil, func(r *rig) { r.relay.Delay(time.Second); r.silent(2 * time.Second); r.relay.Delay(0) }},
 		{"cut before the answer", nil, func(r *rig) {
 			for range 5 {
 				r.relay.Cut(1 + r.Rng.IntN(2))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,7 @@ func TestSoak(t *testing.T) {
 	s.worker(s.churnTopics)
 	s.worker(s.churnSubscriptions)
 	s.worker(s.churnRequests)
+	s.full()
 	length := time.Duration(faults.Amount(20, 5, 300)) * time.Second
 	samples := s.sample(length)
 	cancel()
@@ -62,6 +64,24 @@ func TestSoak(t *testing.T) {
 	if code := b.Wait(); code != 0 {
 		t.Errorf("the stop ended with exit code %d", code)
 	}
+}
+
+// full waits until retention removes from all topics that are published to steadily: before, they grow, as they may.
+func (s *soak) full() {
+	s.t.Helper()
+	admin := s.b.Dial().Admin()
+	s.b.Await("removing what is old", func() bool {
+		for i := range faults.Modes {
+			d, err := admin.DescribeTopic(s.ctx, fmt.Sprint("steady", i))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			if slices.ContainsFunc(d.PartitionStates, func(p client.Partition) bool { return p.First == 0 }) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // most returns the largest of each.
@@ -98,12 +118,12 @@ func (s *soak) worker(step func(c *client.Client, n int) error) {
 	})
 }
 
-// steady publishes to a topic that keeps 8 MiB, and reads it all the time.
+// steady publishes to a topic that keeps 2 MiB, and reads it all the time.
 func (s *soak) steady(name, mode string) {
 	s.t.Helper()
 	c := s.b.Dial()
 	if _, err := c.Admin().CreateTopic(s.ctx, client.TopicSpec{Name: name, Partitions: 2, Settings: client.Settings{
-		Fsync: &mode, SegmentBytes: new(int64(1 << 20)), RetentionBytes: new(int64(8 << 20)),
+		Fsync: &mode, SegmentBytes: new(int64(1 << 20)), RetentionBytes: new(int64(2 << 20)),
 	}}); err != nil {
 		s.t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ func TestNodeLostWithOldSegments(t *testing.T) {
 	}
 	for n := range cycles() {
 		r.cycle(fmt.Sprintf("cycle %d", n), func() {
+			r.old()
 			if text := r.levee("topic", "describe", r.Loads[0].Topic).Stdout; !strings.Contains(text, "is lost: everything older than the newest 1 sealed segments") {
 				t.Errorf("before the loss, described as:\n%s", text)
 			}
@@ -62,15 +63,38 @@ func TestNodeLostWithOldSegments(t *testing.T) {
 	r.end(cycles())
 }
 
-// kept returns the first offset of the segments that Valkey keeps of those which the broker had, which is dead.
-func (r *rig) kept(l *faults.Load, partition int32) int64 {
+// old waits until every partition has more segments than Valkey keeps, and one more: what the last one that began had it remove
+// may not be gone yet.
+func (r *rig) old() {
+	r.T.Helper()
+	r.Broker.Await("publishing to a fourth segment everywhere", func() bool {
+		for _, l := range r.Loads {
+			for p := range l.Partitions {
+				if len(r.segments(l, p)) < 4 {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// segments returns the names of the files of a partition's segments, oldest first.
+func (r *rig) segments(l *faults.Load, partition int32) []string {
 	r.T.Helper()
 	files, err := filepath.Glob(filepath.Join(r.Dir, "topics", l.Topic+"@*", strconv.Itoa(int(partition)), "*.log"))
 	must(r.T, err)
+	slices.Sort(files)
+	return files
+}
+
+// kept returns the first offset of the segments that Valkey keeps of those which the broker had, which is dead.
+func (r *rig) kept(l *faults.Load, partition int32) int64 {
+	r.T.Helper()
+	files := r.segments(l, partition)
 	if len(files) < 3 {
 		r.T.Fatalf("%s/%d has %d segments only", l.Topic, partition, len(files))
 	}
-	slices.Sort(files)
 	first, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(files[len(files)-2]), ".log"), 10, 64)
 	must(r.T, err)
 	return first
