@@ -36,7 +36,7 @@ type cover struct {
 		sync.Mutex
 		waiting []waiter
 		wake    chan struct{} // closed at the next change; nil: nobody waits
-		giveUp  error         // those that wait now are answered with it
+		giveUp  error         // those that wait now are answered with it; once it is fenced or closed, those that come later, too
 		asking  bool          // the metadata is being asked to change what is uncovered
 		// uncovered: the metadata has it so. From through on, once the buffer has that frame, it is covered again.
 		uncovered bool
@@ -255,6 +255,9 @@ func (c *cover) notice(s mirror.State) {
 	c.decide(s)
 	c.notify()
 	c.answer()
+	if s.Fenced { // for good: no later notice would answer what the log is done with only now
+		return
+	}
 	c.mu.Lock()
 	c.mu.giveUp = nil
 	c.mu.Unlock()

@@ -516,6 +516,28 @@ func TestStaleOwnerIsShutOut(t *testing.T) {
 	})
 }
 
+// TestFencedWhileTheLogAnswers: an append that the log is done with only after the mirror has been fenced, and has ended, is
+// answered all the same.
+func TestFencedWhileTheLogAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCoveredWorld(t, seglog.OnCommit)
+		w.run(seglog.CleanStop, func(p *Partition) {
+			fill(t, p, 0, 5)
+			if _, err := w.buffer.Buffer(w.id()).Fence(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = p.Append(t.Context(), batch(t, "stale"))
+			synctest.Wait()
+			var answered *seglog.Append
+			late := &seglog.Append{Result: seglog.Result{Offset: 6, LastOffset: 6}}
+			p.cover.Load().written(late, func(a *seglog.Append) { answered = a })
+			if answered != late || fault.KindOf(late.Err) != fault.OutcomeUnknown {
+				t.Errorf("answered: %v, %v", answered != nil, late.Err)
+			}
+		})
+	})
+}
+
 // TestOnlySomeSegmentsAreKept: where the operator chose that the buffer keeps few segments, or retention has removed some, a
 // log that is made again begins with the oldest that is kept, says so, and everything from there on is there.
 func TestOnlySomeSegmentsAreKept(t *testing.T) {
