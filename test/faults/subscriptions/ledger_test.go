@@ -439,14 +439,16 @@ func (j *judge) mayComeFirst(b *blow, h holder, e *event) bool {
 }
 
 // excuse looks for a fault that may have taken an acknowledgement with it: of who gave it and was not told that it has
-// arrived, or of the broker; not so long after it; and when the delivery was made before. What is acknowledged after the
+// arrived, of who has it since, or of the broker; not so long after it; and when the delivery was made before. What is acknowledged after the
 // fault may have been handed out again already, though that is seen later.
 func (j *judge) excuse(e *event, f *fate) (age time.Duration, ok bool) {
 	cut := true
 	for _, b := range j.l.blows {
 		told := f.heard && f.ackedAt <= b.at
 		own := b.who == f.ackedBy && !told || f.ackedAt > b.at && j.mayComeFirst(&b, holder{f.givenTo, f.givenAt}, e)
-		if (own || b.who == everybody) && b.at < e.at && f.givenAt < b.over && f.ackedAt > b.at-int64(b.costs) {
+		// It was handed on to that one while who had it first worked on it, and goes back as the acknowledgement is on its way.
+		back := b.who == f.givenTo && f.givenTo != f.ackedBy && !told
+		if (own || back || b.who == everybody) && b.at < e.at && f.givenAt < b.over && f.ackedAt > b.at-int64(b.costs) {
 			if !ok {
 				age, ok = max(0, time.Duration(b.at-f.ackedAt)), true
 			}
