@@ -20,18 +20,8 @@ import (
 	"github.com/leveemq/levee/internal/fault"
 	"github.com/leveemq/levee/internal/vfs"
 	"github.com/leveemq/levee/internal/writebuf"
+	"github.com/leveemq/levee/test/servers"
 )
-
-// freeAddress returns where nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
 
 // usedDir returns a data directory with metadata: one without has to ask a write buffer whether it holds the cluster's.
 func usedDir(t *testing.T) string {
@@ -53,7 +43,7 @@ func oneFrame(t *testing.T, store writebuf.Store) error {
 
 // TestBufferAway: a broker starts without its write buffer, says so, and takes it back when it comes.
 func TestBufferAway(t *testing.T) {
-	addr := freeAddress(t)
+	addr := servers.FreePort(t)
 	r := up(t, settings(t, usedDir(t), map[string]string{"valkey.mode": "single", "valkey.addresses": addr, "valkey.timeout": "5s"})) // its scripts are slow under the race detector; where nobody listens is told at once
 	if r.buffer == nil || r.buffer.Timeout != 5*time.Second || r.buffer.Degrade {
 		t.Errorf("%+v", r.buffer)
@@ -177,7 +167,7 @@ func TestBufferSettings(t *testing.T) {
 func TestBufferBesideCopiesOnTheSameDisk(t *testing.T) {
 	dir := t.TempDir()
 	for root, refused := range map[string]bool{"": true, dir + "/copies": true, t.TempDir(): false} {
-		cfg := settings(t, dir, map[string]string{"valkey.mode": "single", "valkey.addresses": freeAddress(t), "storage.mode": "local", "storage.root": root})
+		cfg := settings(t, dir, map[string]string{"valkey.mode": "single", "valkey.addresses": servers.FreePort(t), "storage.mode": "local", "storage.root": root})
 		ctx, stop := context.WithCancel(t.Context())
 		waits := slog.New(slog.NewTextHandler(&stopsAt{"waiting for", stop, t.Output()}, nil)) // for the server, which is not there
 		err := newServer(cfg, Options{Logger: waits}, vfs.OS{}, thisMachine()).run(ctx)
@@ -268,7 +258,7 @@ func TestBufferWatch(t *testing.T) {
 // TestBufferModes: the mode gets to the store.
 func TestBufferModes(t *testing.T) {
 	for mode, more := range map[string]map[string]string{"sentinel": {"valkey.master_set": "m", "valkey.sentinel_password": "x"}, "cluster": nil} {
-		addr := freeAddress(t)
+		addr := servers.FreePort(t)
 		changes := map[string]string{"valkey.mode": mode, "valkey.addresses": addr, "valkey.timeout": "50ms"}
 		for k, v := range more {
 			changes[k] = v

@@ -28,20 +28,10 @@ type server struct {
 	scripted bool // see open
 }
 
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // start runs a server that keeps nothing, unless args say otherwise, until the test ends.
 func start(t testing.TB, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), args: args}
+	s := &server{t: t, dir: t.TempDir(), addr: servers.FreePort(t), args: args}
 	s.run()
 	t.Cleanup(s.kill)
 	return s

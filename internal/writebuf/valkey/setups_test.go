@@ -21,6 +21,7 @@ import (
 
 	"github.com/leveemq/levee/internal/writebuf"
 	"github.com/leveemq/levee/internal/writebuf/writebuftest"
+	"github.com/leveemq/levee/test/servers"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -30,7 +31,7 @@ func nodes(t *testing.T) (a, b *server) {
 	t.Helper()
 	cluster := func() *server {
 		// The bus listens at port + 10000 unless told, which may be beyond the last port.
-		_, bus, _ := net.SplitHostPort(freeAddr(t))
+		_, bus, _ := net.SplitHostPort(servers.FreePort(t))
 		return start(t, "--cluster-enabled", "yes", "--cluster-port", bus)
 	}
 	a, b = cluster(), cluster()
@@ -93,7 +94,7 @@ func TestSentinel(t *testing.T) {
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	guard := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), conf: file}
+	guard := &server{t: t, dir: t.TempDir(), addr: servers.FreePort(t), conf: file}
 	guard.run()
 	t.Cleanup(guard.kill)
 	guard.await("the sentinel to know the replica", func() bool {
@@ -135,7 +136,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, port, _ := net.SplitHostPort(freeAddr(t))
+	_, port, _ := net.SplitHostPort(servers.FreePort(t))
 	start(t, "--tls-port", port, "--tls-cert-file", filepath.Join(dir, "cert"), "--tls-key-file", filepath.Join(dir, "key"), "--tls-auth-clients", "no")
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(cert)

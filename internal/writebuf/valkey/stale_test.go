@@ -86,7 +86,7 @@ func TestForgotten(t *testing.T) {
 // TestClusterFailover: a node of a cluster dies, and its replica takes over.
 func TestClusterFailover(t *testing.T) {
 	a, b := nodes(t)
-	_, bus, _ := net.SplitHostPort(freeAddr(t))
+	_, bus, _ := net.SplitHostPort(servers.FreePort(t))
 	r := start(t, "--cluster-enabled", "yes", "--cluster-port", bus)
 	_, port, _ := net.SplitHostPort(r.addr)
 	a.do("CLUSTER", "MEET", "127.0.0.1", port, bus)
@@ -151,7 +151,7 @@ func TestSentinelSilent(t *testing.T) {
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	guard := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), conf: file}
+	guard := &server{t: t, dir: t.TempDir(), addr: servers.FreePort(t), conf: file}
 	guard.run()
 	t.Cleanup(guard.kill)
 	guard.await("the sentinel to know the replica", func() bool { return strings.Contains(guard.do("SENTINEL", "MASTERS"), "num-slaves\n1") })
