@@ -310,7 +310,7 @@ func (j *judge) see(e *event) {
 		j.v.Delivered++
 		j.valueIs(e)
 		j.alone(e)
-		j.keyAlone(e)
+		j.keyAlone(e, f)
 		j.delivered(e, f)
 	case acked:
 		j.keySettled(e)
@@ -399,10 +399,13 @@ func (j *judge) alone(e *event) {
 }
 
 // keyAlone checks that nobody else has records of this key to work on, where the type says so.
-func (j *judge) keyAlone(e *event) {
+func (j *judge) keyAlone(e *event, f *fate) {
 	j.t.Helper()
 	if j.order != byKey || e.key < 0 {
 		return
+	}
+	if f.acked && e.at-f.ackedAt <= int64(onTheWay) {
+		return // it is settled once that acknowledgement arrives, and others may be handed the next one before this is seen
 	}
 	at := [2]int32{e.partition, e.key}
 	h := j.keys[at]
